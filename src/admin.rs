@@ -1,0 +1,1 @@
+//! The operator's port: metrics, state, decisions.

@@ -1,0 +1,1 @@
+//! Wires the whole process and runs it.

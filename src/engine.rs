@@ -1,0 +1,1 @@
+//! A simulated vLLM: one pure model, driven here by a real clock and sockets.

@@ -1,0 +1,1 @@
+//! Sequence numbers of one event source: contiguous, gap, duplicate, restart.

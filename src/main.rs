@@ -1,0 +1,3 @@
+//! The `warmpath` command.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! The request's path between wire and decision: parse, tokenize, hash, pick.

@@ -1,0 +1,1 @@
+//! What has to be ready before we are.

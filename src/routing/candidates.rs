@@ -1,0 +1,1 @@
+//! Who may take a request, and why the others may not.

@@ -1,0 +1,82 @@
+//! An endpoint as the decision sees it: who it is and what it last reported.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::tokens::TokenCount;
+
+/// One life of one endpoint: a dense slot, and the generation that last took it.
+///
+/// A slot is used again after its endpoint left; the generation then differs, so a
+/// late event, report or reservation of the old life never touches the new one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EndpointId {
+    /// Dense, from 0: an index into tables.
+    pub slot: u32,
+    /// Counts the lives of that slot.
+    pub generation: u32,
+}
+
+/// `namespace/name`, unique in a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EndpointName(Arc<str>);
+
+impl EndpointName {
+    /// Joins the two parts.
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self(format!("{namespace}/{name}").into())
+    }
+
+    /// `namespace/name`.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for EndpointName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What discovery knows of an endpoint. Two equal values are the same life.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// Its name in the pool.
+    pub name: EndpointName,
+    /// Where the gateway sends requests; formats with brackets for IPv6.
+    pub address: SocketAddr,
+    /// Pod labels, as discovery gave them.
+    pub labels: BTreeMap<String, String>,
+    /// What distinguishes this life from another at the same address
+    /// (pod UID and restart count); empty for a file.
+    pub incarnation: String,
+}
+
+/// What an engine's metrics page says of its state.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Report {
+    /// Share of the KV pool in use, 0 to 1; the greatest of its ranks.
+    pub kv_usage: f64,
+    /// Requests being computed.
+    pub running: u64,
+    /// Requests waiting for a place.
+    pub waiting: u64,
+    /// Tokens a block, if the page tells.
+    pub block_size: Option<u32>,
+    /// Tokens the KV pool of one rank holds, if the page tells.
+    pub kv_capacity: Option<TokenCount>,
+}
+
+/// How the last attempt to get a report ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ReportOutcome {
+    /// The page was read.
+    Fresh(Report),
+    /// The endpoint has no such page at all: the guards do not apply to it.
+    NoPage,
+    /// Asked, and not answered in time or not readable.
+    Failed,
+}

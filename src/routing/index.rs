@@ -1,0 +1,1 @@
+//! Which endpoint holds which block: store, remove, longest prefix of a prompt per endpoint.

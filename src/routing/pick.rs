@@ -1,0 +1,1 @@
+//! The least cost, and what decides between equals.

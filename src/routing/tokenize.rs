@@ -1,0 +1,1 @@
+//! Token ids from text: fastokens first, the reference tokenizer where it cannot load.

@@ -1,0 +1,1 @@
+//! One integration binary (one link on few cores); a line on each part.
