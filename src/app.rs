@@ -1,1 +1,250 @@
-//! Wires the whole process and runs it.
+//! Wires the whole process and runs it until it is told to end.
+//!
+//! ```text
+//! build: read files, bind sockets ─▶ run: serve ─▶ [signal] not ready, still accepting
+//!        ─▶ [drain delay] accept no more, streams end ─▶ [at most drain timeout] stop the rest
+//! ```
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use crate::admin;
+use crate::args::Serve;
+use crate::config;
+use crate::extproc::pick::Pick;
+use crate::extproc::server::{self, Security};
+use crate::feeds::client::Client;
+use crate::feeds::load::Waker;
+use crate::feeds::static_file::EndpointsFile;
+use crate::feeds::supervisor::{Context, Profiles, Supervisor};
+use crate::metrics::Metrics;
+use crate::readiness::Readiness;
+use crate::routing::router::Router;
+use crate::telemetry::LogControl;
+use crate::tokens::Tokens;
+
+mod listen;
+mod load_only;
+mod tasks;
+
+use tasks::{Stages, Tasks};
+
+/// Everything a picker is made of, read and bound, but not yet running.
+pub struct Bound {
+    /// Where each port really is (a flag may say 0).
+    pub addresses: Addresses,
+    grpc: TcpListener,
+    health: TcpListener,
+    admin: TcpListener,
+    security: Security,
+    settings: config::Settings,
+    file: EndpointsFile,
+    metrics: Metrics,
+    router: Arc<Router>,
+    tokens: Arc<Tokens>,
+    client: Client,
+    readiness: Readiness,
+    log: LogControl,
+    drain: Drain,
+}
+
+/// The sockets a picker listens on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Addresses {
+    /// Ext-proc.
+    pub grpc: SocketAddr,
+    /// gRPC health.
+    pub health: SocketAddr,
+    /// Metrics and pages.
+    pub metrics: SocketAddr,
+}
+
+/// How the process takes its leave.
+#[derive(Clone, Copy, Debug)]
+pub struct Drain {
+    /// How long new streams are still accepted while not ready.
+    pub delay: std::time::Duration,
+    /// How long streams in flight may then take to end.
+    pub timeout: std::time::Duration,
+}
+
+/// Reads the files and binds the sockets that `args` name.
+///
+/// # Errors
+/// When a file is not valid or a socket cannot be bound; the message says which and why.
+pub async fn build(args: &Serve, log: LogControl) -> anyhow::Result<Bound> {
+    let security = security(args)?;
+    let settings = config::Settings::load(args.config.as_deref())?;
+    let file = EndpointsFile::open(&args.endpoints_file)?;
+    let metrics = Metrics::register().context("cannot register the metrics")?;
+    let router = Router::new(settings.router.clone());
+    metrics
+        .register_fleet(Arc::clone(&router))
+        .context("cannot register the metrics of the endpoints")?;
+    let tokens = Tokens::new(settings.tokens.clone(), Arc::clone(&metrics.tokens));
+    let grpc = listen::bind(args.bind, args.grpc_port, "--grpc-port").await?;
+    let health = listen::bind(args.bind, args.grpc_health_port, "--grpc-health-port").await?;
+    let admin = listen::bind(args.bind, args.metrics_port, "--metrics-port").await?;
+    Ok(Bound {
+        addresses: Addresses {
+            grpc: grpc.local_addr()?,
+            health: health.local_addr()?,
+            metrics: admin.local_addr()?,
+        },
+        grpc,
+        health,
+        admin,
+        security,
+        settings,
+        file,
+        metrics,
+        router,
+        tokens,
+        client: Client::new().context("cannot set up the HTTP client")?,
+        readiness: Readiness::new(),
+        log,
+        drain: Drain {
+            delay: args.drain_delay.0,
+            timeout: args.drain_timeout.0,
+        },
+    })
+}
+
+fn security(args: &Serve) -> anyhow::Result<Security> {
+    match (&args.cert_path, args.secure_serving) {
+        (None, true) => Ok(Security::SelfSigned),
+        (None, false) => Ok(Security::Plain),
+        (Some(directory), true) => Ok(Security::Files(PathBuf::from(directory))),
+        (Some(_), false) => anyhow::bail!("--cert-path makes no sense with --secure-serving=false"),
+    }
+}
+
+impl Bound {
+    /// Runs until the first message of `signals`, then drains; a second one aborts.
+    ///
+    /// # Errors
+    /// When a part ends by itself (the message names it), or when aborted.
+    pub async fn run(self, signals: mpsc::Receiver<()>) -> anyhow::Result<()> {
+        let Addresses {
+            grpc,
+            health,
+            metrics,
+        } = self.addresses;
+        let endpoints = self.file.pool().endpoints().len();
+        info!(%grpc, %health, %metrics, endpoints, "picker serves");
+        let (drain, readiness) = (self.drain, self.readiness.clone());
+        let waker = Arc::new(Waker::default());
+        // The one line where the decision is plugged into the wire.
+        let picker = Arc::new(load_only::LoadOnly::new(
+            Arc::clone(&self.router),
+            Arc::clone(&waker),
+            self.settings.alternates,
+        ));
+        let stages = self.spawn(waker, picker);
+        stages.run(drain, &readiness, signals).await
+    }
+
+    /// Starts every task. The ext-proc server stops first, the others when it has ended.
+    fn spawn<P: Pick>(self, waker: Arc<Waker>, picker: Arc<P>) -> Stages {
+        let accepting = CancellationToken::new();
+        let rest = CancellationToken::new();
+        let mut front = Tasks::default();
+        front.spawn(
+            "ext-proc server",
+            server::serve(
+                self.grpc,
+                self.security,
+                self.settings.wire,
+                picker,
+                self.readiness.watch(),
+                Arc::clone(&self.metrics.wire),
+                accepting.clone(),
+            ),
+        );
+
+        let mut others = Tasks::default();
+        let health = server::serve_health(self.health, self.readiness.watch(), rest.clone());
+        others.spawn("gRPC health server", health);
+        let profiles = Profiles::default();
+        let pages = Arc::new(admin::Pages {
+            registry: self.metrics.registry.clone(),
+            router: Arc::clone(&self.router),
+            readiness: self.readiness.clone(),
+            log: self.log,
+            settings: self.settings.summary,
+            engine: engine_page(Arc::clone(&profiles)),
+            // Until the picker keeps its decisions there are none to show.
+            decisions: Box::new(|_n| json!([])),
+        });
+        let admin = admin::serve(self.admin, pages, rest.clone());
+        others.spawn("admin server", async { Ok(admin.await?) });
+
+        let (pool, pool_versions) = watch::channel(self.file.pool());
+        let first_pool = self.readiness.wait_for("pool");
+        let supervisor = Supervisor::new(Context {
+            router: self.router,
+            tokens: Arc::clone(&self.tokens),
+            waker,
+            client: self.client,
+            reports: self.settings.reports,
+            kv_events: self.settings.kv_events,
+            profiles,
+            report_metrics: Arc::clone(&self.metrics.reports),
+            event_metrics: Arc::clone(&self.metrics.events),
+        });
+        let feeds = supervisor.run(pool_versions, first_pool, rest.clone());
+        others.spawn("feeds", async { Ok(feeds.await?) });
+        let watching = self.file.watch(
+            pool,
+            self.readiness,
+            Arc::clone(&self.metrics.pool),
+            rest.clone(),
+        );
+        others.spawn("endpoints file watch", async {
+            watching.await;
+            Ok(())
+        });
+        let loading = self.tokens.run(rest.clone());
+        others.spawn("tokenizer loading", async {
+            loading.await;
+            Ok(())
+        });
+        Stages {
+            front,
+            accepting,
+            others,
+            rest,
+        }
+    }
+}
+
+/// What an engine told of itself, as pages show it.
+fn engine_page(
+    profiles: Profiles,
+) -> Box<dyn Fn(crate::routing::endpoint::EndpointId) -> Value + Send + Sync> {
+    Box::new(move |id| {
+        let Some(profile) = profiles.lock().get(&id).cloned() else {
+            return Value::Null;
+        };
+        let model = |model: &crate::tokens::ServedModel| {
+            json!({
+                "id": model.id,
+                "root": model.root,
+                "parent": model.parent,
+                "max_model_len": model.max_model_len,
+            })
+        };
+        json!({
+            "version": profile.version.map(|(major, minor)| format!("{major}.{minor}")),
+            "models": profile.models.iter().map(model).collect::<Vec<_>>(),
+        })
+    })
+}

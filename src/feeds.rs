@@ -1,4 +1,19 @@
 //! The world, coming in: who the endpoints are, what they cache, how they are.
+//!
+//! ```text
+//! pool ─▶ supervisor ─▶ one group of tasks an endpoint: probe ─▶ KV followers
+//!                                                       load loop
+//! ```
+
+pub mod pool;
+pub mod static_file;
+pub mod supervisor;
+
+pub mod client;
+pub mod probe;
+
+pub mod load;
+pub mod load_text;
 
 pub mod kv_cursor;
 pub mod kv_events;

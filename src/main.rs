@@ -1,3 +1,76 @@
 //! The `warmpath` command.
 
-fn main() {}
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Parser;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use warmpath::args::{Args, Command, Serve};
+use warmpath::telemetry::{self, LogControl};
+use warmpath::{app, demo, engine};
+
+fn main() -> ExitCode {
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        Err(usage) => {
+            // Help and version are "errors" with code 0; usage errors have code 2.
+            usage.print().ok();
+            return ExitCode::from(u8::try_from(usage.exit_code()).unwrap_or(2));
+        }
+    };
+    match run(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Not a log line: it must be seen at any log level. If standard error is closed, nobody looks.
+            writeln!(std::io::stderr(), "warmpath: {error:#}").ok();
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: Args) -> anyhow::Result<()> {
+    if matches!(args.command, Command::Version) {
+        writeln!(std::io::stdout(), "warmpath {}", env!("CARGO_PKG_VERSION"))?;
+        return Ok(());
+    }
+    let log = telemetry::init(args.log.log_format, &args.log.log_level)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    let ended = runtime.block_on(async {
+        match args.command {
+            Command::Serve(serve) => run_serve(&serve, log).await,
+            Command::Engine(engine) => engine::run(engine).await,
+            Command::Demo(demo) => demo::run(demo).await,
+            Command::Version => Ok(()),
+        }
+    });
+    // A file read that hangs must not keep the process.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    ended
+}
+
+async fn run_serve(args: &Serve, log: LogControl) -> anyhow::Result<()> {
+    let (send, signals) = mpsc::channel(2);
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    let forward = async {
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            // Two are told apart; a third adds nothing.
+            send.try_send(()).ok();
+        }
+    };
+    let serving = async { app::build(args, log).await?.run(signals).await };
+    tokio::select! {
+        ended = serving => ended,
+        () = forward => Ok(()),
+    }
+}

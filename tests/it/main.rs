@@ -1,1 +1,8 @@
 //! One integration binary (one link on few cores); a line on each part.
+
+// The settings file and its documentation.
+mod config;
+// The world coming in: the endpoints file, probe and reports against doubles of engines.
+mod feeds;
+// The whole process on port 0: pages, shutdown, errors at start.
+mod serve;

@@ -1,0 +1,254 @@
+//! The pace of questions in virtual time, and which page is asked for.
+
+use parking_lot::Mutex;
+
+use super::*;
+use crate::routing::router;
+
+const PAGE: &str = "vllm:num_requests_running{engine=\"0\"} 0\nvllm:kv_cache_usage_perc 0.5\n";
+const BUSY: &str = "vllm:num_requests_running{engine=\"0\"} 3\n";
+
+/// Answers by a script, and keeps what was asked when.
+#[derive(Clone)]
+struct Double {
+    answer: Arc<Mutex<Answers>>,
+    asked: Arc<Mutex<Vec<(Duration, String)>>>,
+    began: Instant,
+}
+
+type Answers = Box<dyn FnMut(&str) -> Option<(u16, &'static str)> + Send>;
+
+impl Double {
+    /// `answer` of `None` is silence until the deadline.
+    fn new(answer: impl FnMut(&str) -> Option<(u16, &'static str)> + Send + 'static) -> Self {
+        Self {
+            answer: Arc::new(Mutex::new(Box::new(answer))),
+            asked: Arc::default(),
+            began: Instant::now(),
+        }
+    }
+
+    fn becomes(&self, answer: impl FnMut(&str) -> Option<(u16, &'static str)> + Send + 'static) {
+        *self.answer.lock() = Box::new(answer);
+    }
+
+    fn times_ms(&self) -> Vec<u128> {
+        self.asked
+            .lock()
+            .iter()
+            .map(|(at, _)| at.as_millis())
+            .collect()
+    }
+
+    fn paths(&self) -> Vec<String> {
+        self.asked
+            .lock()
+            .iter()
+            .map(|(_, path)| path.clone())
+            .collect()
+    }
+}
+
+impl Ask for Double {
+    async fn get(&self, path: &str, deadline: Duration) -> Result<Answer, AskError> {
+        self.asked
+            .lock()
+            .push((self.began.elapsed(), path.to_owned()));
+        let answer = (self.answer.lock())(path);
+        match answer {
+            Some((status, body)) => Ok(Answer {
+                status,
+                body: body.into(),
+            }),
+            None => {
+                tokio::time::sleep(deadline).await;
+                Err(AskError::Late {
+                    address: ([127, 0, 0, 1], 1).into(),
+                    path: path.to_owned(),
+                    deadline,
+                })
+            }
+        }
+    }
+}
+
+fn settings() -> Settings {
+    Settings {
+        path: "/metrics".to_owned(),
+        idle_interval: Duration::from_secs(2),
+        age_limit: Duration::from_millis(500),
+    }
+}
+
+const ID: EndpointId = EndpointId {
+    slot: 0,
+    generation: 0,
+};
+
+struct Bench {
+    double: Double,
+    waker: Arc<Waker>,
+    metrics: Arc<ReportMetrics>,
+    came_back: Arc<Notify>,
+}
+
+impl Bench {
+    fn new(double: Double) -> Self {
+        Self {
+            double,
+            waker: Arc::default(),
+            metrics: Arc::new(ReportMetrics::register(&prometheus::Registry::new()).unwrap()),
+            came_back: Arc::default(),
+        }
+    }
+
+    fn report_loop(&self) -> ReportLoop<Double> {
+        let router = Router::new(router::Settings {
+            policy: router::Policy::LeastPrefill,
+            kv_usage_limit: 0.95,
+            report_age_limit: settings().age_limit,
+            idle_report_age_limit: settings().idle_age_limit(),
+        });
+        ReportLoop {
+            id: ID,
+            name: EndpointName::new("default", "e"),
+            engine: self.double.clone(),
+            router,
+            waker: Arc::clone(&self.waker),
+            settings: settings(),
+            metrics: Arc::clone(&self.metrics),
+            came_back: Arc::clone(&self.came_back),
+        }
+    }
+
+    /// Runs the loop for some virtual time.
+    async fn run(&self, time: Duration) {
+        let ended = tokio::time::timeout(time, self.report_loop().run()).await;
+        assert!(ended.is_err(), "the loop must not end");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_endpoint_is_asked_every_two_seconds_out_of_step() {
+    let bench = Bench::new(Double::new(|_| Some((200, PAGE))));
+    bench.run(Duration::from_secs(20)).await;
+    let times = bench.double.times_ms();
+    assert!((9..=12).contains(&times.len()), "{times:?}");
+    for pair in times.windows(2) {
+        assert!((1_800..=2_200).contains(&(pair[1] - pair[0])), "{times:?}");
+    }
+    assert_eq!(bench.metrics.fresh(), times.len() as u64);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_busy_endpoint_is_asked_four_times_within_the_age_limit() {
+    let bench = Bench::new(Double::new(|_| Some((200, BUSY))));
+    bench.run(Duration::from_millis(1_001)).await;
+    assert_eq!(
+        bench.double.times_ms(),
+        [0, 125, 250, 375, 500, 625, 750, 875, 1_000]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hanging_engine_is_asked_three_times_within_the_age_limit_while_busy() {
+    let mut first = true;
+    let bench = Bench::new(Double::new(move |_| {
+        std::mem::take(&mut first).then_some((200, BUSY))
+    }));
+    // Its last word was "busy", then silence: the router would hold bookings; here the bell stands for them.
+    let ring = async {
+        loop {
+            bench.waker.wake(ID);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::select! {
+        () = bench.run(Duration::from_millis(700)) => {}
+        () = ring => {}
+    }
+    let within: Vec<_> = bench
+        .double
+        .times_ms()
+        .into_iter()
+        .filter(|at| (1..=501).contains(at))
+        .collect();
+    assert!(within.len() >= 3, "{within:?}");
+    assert!(bench.metrics.failed() >= 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bell_makes_an_idle_endpoint_be_asked_at_once() {
+    let bench = Bench::new(Double::new(|_| Some((200, PAGE))));
+    let ring = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        bench.waker.wake(ID);
+    };
+    tokio::join!(bench.run(Duration::from_secs(1)), ring);
+    assert_eq!(bench.double.times_ms(), [0, 300]);
+    assert!(
+        bench.waker.bells.read().is_empty(),
+        "the bell goes with the loop"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_filter_that_finds_nothing_means_the_whole_page_and_is_tried_again_later() {
+    let bench = Bench::new(Double::new(|path| {
+        Some((200, if path == "/metrics" { PAGE } else { "" }))
+    }));
+    bench.run(Duration::from_secs(70)).await;
+    let paths = bench.double.paths();
+    let filtered = paths.iter().filter(|path| path.contains("name[]")).count();
+    assert_eq!(filtered, 2, "{paths:?}");
+    assert!(
+        paths[0].starts_with("/metrics/?name[]=vllm:kv_cache_usage_perc&name[]="),
+        "{paths:?}"
+    );
+    assert_eq!(bench.metrics.fresh() as usize, paths.len() - 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn announced_gauges_without_samples_are_a_fresh_report() {
+    let bench = Bench::new(Double::new(|path| {
+        let whole = "# TYPE vllm:num_requests_running gauge\n";
+        Some((200, if path == "/metrics" { whole } else { "" }))
+    }));
+    bench.run(Duration::from_secs(1)).await;
+    assert_eq!(bench.metrics.fresh(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_page_it_is_asked_rarely_whatever_rings() {
+    let bench = Bench::new(Double::new(|_| Some((404, "no"))));
+    let ring = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        bench.waker.wake(ID);
+    };
+    tokio::join!(bench.run(Duration::from_secs(59)), ring);
+    assert_eq!(bench.metrics.no_page(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_of_the_server_is_a_failure_and_not_a_missing_page() {
+    let bench = Bench::new(Double::new(|_| Some((503, "starting"))));
+    bench.run(Duration::from_secs(1)).await;
+    assert_eq!((bench.metrics.failed(), bench.metrics.no_page()), (1, 0));
+    assert_eq!(
+        bench.double.paths().len(),
+        1,
+        "an overloaded engine is not asked twice"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_answers_again_is_announced() {
+    let bench = Bench::new(Double::new(|_| None));
+    let returns = async {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        bench.double.becomes(|_| Some((200, PAGE)));
+        tokio::time::timeout(Duration::from_secs(4), bench.came_back.notified()).await
+    };
+    let ((), announced) = tokio::join!(bench.run(Duration::from_secs(10)), returns);
+    announced.unwrap();
+}

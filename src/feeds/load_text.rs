@@ -1,0 +1,240 @@
+//! What a metrics page says of an engine's state. Pure; total on any bytes.
+//!
+//! Only the few series of a [`Report`] are read, under the names that vLLM, SGLang and
+//! TensorRT-LLM give them; every other line costs one comparison of its first bytes.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use crate::routing::endpoint::Report;
+use crate::routing::tokens::TokenCount;
+
+/// How much of a report a page holds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Page {
+    /// At least one sample of ours.
+    Told(Report),
+    /// No sample, but the families are announced: an engine before its first step. All gauges are 0.
+    Announced,
+    /// Nothing of ours: a filter that found nothing, or another kind of page.
+    Foreign,
+}
+
+/// What a series tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Series {
+    KvUsage,
+    Running,
+    Waiting,
+    /// vLLM: block size and capacity stand in the labels.
+    VllmCacheConfig,
+    /// SGLang and TensorRT-LLM: tokens a block.
+    TokensPerBlock,
+    /// SGLang: tokens the pool holds.
+    CapacityTokens,
+    /// TensorRT-LLM: blocks the pool holds.
+    CapacityBlocks,
+}
+
+/// Prefixes by which a line is worth reading.
+const PREFIXES: [&str; 3] = ["vllm:", "sglang:", "trtllm_"];
+
+fn series(name: &str) -> Option<Series> {
+    Some(match name {
+        // `gpu_cache_usage_perc` is the name up to vLLM 0.11.
+        "vllm:kv_cache_usage_perc"
+        | "vllm:gpu_cache_usage_perc"
+        | "sglang:token_usage"
+        | "trtllm_kv_cache_utilization" => Series::KvUsage,
+        "vllm:num_requests_running" | "sglang:num_running_reqs" | "trtllm_num_requests_running" => {
+            Series::Running
+        }
+        "vllm:num_requests_waiting" | "sglang:num_queue_reqs" | "trtllm_num_requests_waiting" => {
+            Series::Waiting
+        }
+        "vllm:cache_config_info" => Series::VllmCacheConfig,
+        "sglang:page_size" | "trtllm_kv_cache_tokens_per_block" => Series::TokensPerBlock,
+        "sglang:max_total_num_tokens" => Series::CapacityTokens,
+        "trtllm_kv_cache_max_blocks" => Series::CapacityBlocks,
+        _ => return None,
+    })
+}
+
+/// Reads a page in the Prometheus text format.
+pub fn parse(page: &[u8]) -> Page {
+    let mut gathered = Gathered::default();
+    for line in page.split(|byte| *byte == b'\n') {
+        // A line that is not UTF-8 is none of ours.
+        if let Ok(line) = std::str::from_utf8(line) {
+            gathered.line(line.trim_end_matches('\r'));
+        }
+    }
+    gathered.page()
+}
+
+/// Values by the rank they belong to; the rank's label differs by engine.
+#[derive(Default)]
+struct Gathered {
+    announced: bool,
+    told: bool,
+    kv_usage: f64,
+    /// A tensor-parallel engine reports one number once a rank: the greatest counts once a data-parallel rank.
+    running: BTreeMap<String, u64>,
+    waiting: BTreeMap<String, u64>,
+    block_size: Option<u32>,
+    capacity_tokens: Option<u64>,
+    capacity_blocks: Option<u64>,
+    /// vLLM's `num_gpu_blocks` is the sum over ranks, and each rank has a series of its own.
+    n_config_series: u64,
+}
+
+impl Gathered {
+    fn line(&mut self, line: &str) {
+        if let Some(comment) = line.strip_prefix("# TYPE ") {
+            let name = comment.split(' ').next().unwrap_or_default();
+            self.announced |= series(name).is_some();
+            return;
+        }
+        if !PREFIXES.iter().any(|prefix| line.starts_with(prefix)) {
+            return;
+        }
+        let end = line.find(['{', ' ', '\t']).unwrap_or(line.len());
+        let Some((name, rest)) = line.split_at_checked(end) else {
+            return;
+        };
+        let Some(series) = series(name) else { return };
+        let Some((labels, value)) = labels_and_value(rest) else {
+            return;
+        };
+        self.sample(series, &labels, value);
+    }
+
+    fn sample(&mut self, series: Series, labels: &Labels<'_>, value: f64) {
+        // With priority scheduling SGLang splits the same requests by priority as well.
+        if label(labels, "priority").is_some_and(|priority| !priority.is_empty()) {
+            return;
+        }
+        self.told = true;
+        match series {
+            Series::KvUsage => self.kv_usage = self.kv_usage.max(value.clamp(0.0, 1.0)),
+            Series::Running => raise(&mut self.running, labels, value),
+            Series::Waiting => raise(&mut self.waiting, labels, value),
+            Series::VllmCacheConfig => self.cache_config(labels),
+            Series::TokensPerBlock => self.block_size = u32::try_from(whole(value)).ok(),
+            Series::CapacityTokens => self.capacity_tokens = Some(whole(value)),
+            Series::CapacityBlocks => self.capacity_blocks = Some(whole(value)),
+        }
+    }
+
+    fn cache_config(&mut self, labels: &Labels<'_>) {
+        self.n_config_series += 1;
+        let number = |name| label(labels, name).and_then(|text| text.parse::<u64>().ok());
+        // Where an engine inflates its blocks (hybrid models), events speak of the effective size.
+        let block_size = number("effective_attention_block_size").or_else(|| number("block_size"));
+        self.block_size = block_size
+            .and_then(|size| u32::try_from(size).ok())
+            .or(self.block_size);
+        self.capacity_tokens = number("kv_cache_size_tokens").or(self.capacity_tokens);
+        self.capacity_blocks = number("num_gpu_blocks").or(self.capacity_blocks);
+    }
+
+    fn page(self) -> Page {
+        if !self.told {
+            return match self.announced {
+                true => Page::Announced,
+                false => Page::Foreign,
+            };
+        }
+        let block_size = self.block_size.filter(|size| *size > 0);
+        let from_blocks = || {
+            let blocks = self.capacity_blocks? / self.n_config_series.max(1);
+            blocks.checked_mul(u64::from(block_size?))
+        };
+        let kv_capacity = self
+            .capacity_tokens
+            .or_else(from_blocks)
+            .filter(|tokens| *tokens > 0)
+            .map(TokenCount::new);
+        Page::Told(Report {
+            kv_usage: self.kv_usage,
+            running: self.running.into_values().fold(0, u64::saturating_add),
+            waiting: self.waiting.into_values().fold(0, u64::saturating_add),
+            block_size,
+            kv_capacity,
+        })
+    }
+}
+
+fn raise(ranks: &mut BTreeMap<String, u64>, labels: &Labels<'_>, value: f64) {
+    let rank = label(labels, "engine").or_else(|| label(labels, "dp_rank"));
+    let model = label(labels, "model_name").unwrap_or_default();
+    let key = format!("{} {model}", rank.unwrap_or_default());
+    let highest = ranks.entry(key).or_default();
+    *highest = (*highest).max(whole(value));
+}
+
+/// A gauge as a whole number; negative ones are 0.
+fn whole(value: f64) -> u64 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "the cast saturates, which is what a nonsensical gauge deserves"
+    )]
+    {
+        value as u64
+    }
+}
+
+type Labels<'a> = Vec<(&'a str, Cow<'a, str>)>;
+
+fn label<'a>(labels: &'a Labels<'_>, name: &str) -> Option<&'a str> {
+    labels
+        .iter()
+        .find(|(key, _)| *key == name)
+        .map(|(_, value)| value.as_ref())
+}
+
+/// Splits `{a="b",…} 1.0 [timestamp]`; `None` for what is no sample or not a number.
+fn labels_and_value(rest: &str) -> Option<(Labels<'_>, f64)> {
+    let mut labels = Labels::new();
+    let mut rest = rest;
+    if let Some(mut inside) = rest.strip_prefix('{') {
+        loop {
+            inside = inside.trim_start_matches([',', ' ']);
+            if let Some(after) = inside.strip_prefix('}') {
+                rest = after;
+                break;
+            }
+            let (name, quoted) = inside.split_once("=\"")?;
+            let (value, after) = quoted_value(quoted)?;
+            labels.push((name.trim(), value));
+            inside = after;
+        }
+    }
+    let value: f64 = rest.split_ascii_whitespace().next()?.parse().ok()?;
+    (!value.is_nan()).then_some((labels, value))
+}
+
+/// The text up to the closing quote with its escapes undone, and what follows the quote.
+fn quoted_value(quoted: &str) -> Option<(Cow<'_, str>, &str)> {
+    let end = quoted.find(['"', '\\'])?;
+    let (plain, from_mark) = quoted.split_at_checked(end)?;
+    if let Some(after) = from_mark.strip_prefix('"') {
+        return Some((Cow::Borrowed(plain), after));
+    }
+    let mut value = plain.to_owned();
+    let mut chars = from_mark.chars();
+    loop {
+        match chars.next()? {
+            '"' => return Some((Cow::Owned(value), chars.as_str())),
+            '\\' => match chars.next()? {
+                'n' => value.push('\n'),
+                other => value.push(other),
+            },
+            plain => value.push(plain),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

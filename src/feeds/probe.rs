@@ -1,0 +1,268 @@
+//! What is each engine: which models it serves, its version, where it publishes KV events.
+//!
+//! Asked when an endpoint joins (until everything is answered), when it answers again after
+//! a silence, and every minute: engines load adapters and restart with other settings.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio::sync::{Notify, watch};
+use tracing::debug;
+
+use super::client::{Answer, Ask};
+use super::kv_events::Source;
+use crate::routing::endpoint::EndpointName;
+use crate::tokens::ServedModel;
+
+const DEADLINE: Duration = Duration::from_secs(2);
+const INTERVAL: Duration = Duration::from_secs(60);
+/// An engine takes half a minute to start: growing pauses up to this cost it nothing and lose little.
+const MAX_BACKOFF: Duration = Duration::from_secs(5);
+const MIN_BACKOFF: Duration = Duration::from_millis(250);
+
+/// What an engine told of itself. Parts that it would not tell are empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Profile {
+    /// Its models and adapters.
+    pub models: Vec<ServedModel>,
+    /// Major and minor version.
+    pub version: Option<(u32, u32)>,
+    /// Where its events are; `None` until it answered.
+    pub events: Option<Events>,
+}
+
+/// Where an engine's KV events are to be found, by rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Events {
+    /// It told, for each rank, or why that rank cannot be followed.
+    Told(BTreeMap<u32, Result<Source, String>>),
+    /// It told that it publishes none.
+    Off,
+    /// It does not know the question: the usual ports are tried.
+    Untold,
+}
+
+/// Asks one engine, for as long as it is polled.
+pub struct ProbeLoop<A> {
+    /// Its name, for logs.
+    pub name: EndpointName,
+    /// Its address, which stands for wildcards in what it tells.
+    pub address: SocketAddr,
+    /// The engine.
+    pub engine: A,
+    /// Rung when it answers after a silence.
+    pub came_back: Arc<Notify>,
+    /// Where its profile goes.
+    pub profile: watch::Sender<Profile>,
+}
+
+impl<A: Ask> ProbeLoop<A> {
+    /// Asks without end; drop it to stop.
+    pub async fn run(self) {
+        let mut backoff = MIN_BACKOFF;
+        loop {
+            let complete = self.ask_once().await;
+            let pause = if complete {
+                backoff = MIN_BACKOFF;
+                INTERVAL
+            } else {
+                let pause = backoff;
+                backoff = (backoff * 2).min(MAX_BACKOFF);
+                pause
+            };
+            tokio::select! {
+                () = tokio::time::sleep(pause.mul_f64(0.9 + 0.2 * fastrand::f64())) => {}
+                () = self.came_back.notified() => {}
+            }
+        }
+    }
+
+    /// Whether each question was answered. What was answered is published all the same.
+    async fn ask_once(&self) -> bool {
+        let models = self.question("/v1/models", |body| read_models(body)).await;
+        let version = self.question("/version", |body| read_version(body)).await;
+        let sources = self
+            .question("/kv_event_sources", |body| {
+                read_sources(body, self.address.ip())
+            })
+            .await;
+        let complete = [models.is_silent(), version.is_silent(), sources.is_silent()]
+            .iter()
+            .all(|silent| !silent);
+        let events = match sources {
+            Heard::Told(events) => Some(events),
+            Heard::NotTold => Some(Events::Untold),
+            Heard::Silence => None,
+        };
+        self.profile.send_if_modified(|profile| {
+            let mut next = profile.clone();
+            if let Heard::Told(models) = models {
+                next.models = models;
+            }
+            if let Heard::Told(version) = version {
+                next.version = version;
+            }
+            if let Some(events) = events {
+                next.events = Some(events);
+            }
+            let differs = *profile != next;
+            *profile = next;
+            differs
+        });
+        complete
+    }
+
+    async fn question<T>(&self, path: &str, read: impl Fn(&[u8]) -> Option<T>) -> Heard<T> {
+        let endpoint = &self.name;
+        let status = match self.engine.get(path, DEADLINE).await {
+            Ok(Answer { status: 200, body }) => match read(&body) {
+                Some(told) => return Heard::Told(told),
+                None => 200,
+            },
+            Ok(Answer { status, .. }) => status,
+            Err(error) => {
+                debug!(%endpoint, %error, "engine was not heard");
+                return Heard::Silence;
+            }
+        };
+        debug!(%endpoint, path, status, "engine does not tell");
+        // An engine that starts or is overloaded answers later; another answer is its last word.
+        match status {
+            429 | 500.. => Heard::Silence,
+            _ => Heard::NotTold,
+        }
+    }
+}
+
+enum Heard<T> {
+    /// The answer.
+    Told(T),
+    /// It answered, but not this question.
+    NotTold,
+    /// No answer yet: ask again soon.
+    Silence,
+}
+
+impl<T> Heard<T> {
+    const fn is_silent(&self) -> bool {
+        matches!(self, Self::Silence)
+    }
+}
+
+/// Reads `/v1/models`; entries without an id are left out.
+fn read_models(body: &[u8]) -> Option<Vec<ServedModel>> {
+    #[derive(Deserialize)]
+    struct Models {
+        data: Vec<Model>,
+    }
+    #[derive(Deserialize)]
+    struct Model {
+        id: Option<String>,
+        root: Option<String>,
+        parent: Option<String>,
+        max_model_len: Option<u32>,
+    }
+    let models: Models = serde_json::from_slice(body).ok()?;
+    let served = |model: Model| {
+        Some(ServedModel {
+            id: model.id?,
+            root: model.root,
+            parent: model.parent,
+            max_model_len: model.max_model_len,
+        })
+    };
+    Some(models.data.into_iter().filter_map(served).collect())
+}
+
+/// Reads `/version`; the inner `None` is a version we cannot read, such as `dev`.
+fn read_version(body: &[u8]) -> Option<Option<(u32, u32)>> {
+    #[derive(Deserialize)]
+    struct Version {
+        version: String,
+    }
+    let told: Version = serde_json::from_slice(body).ok()?;
+    let mut numbers = told
+        .version
+        .trim_start_matches('v')
+        .split(|c: char| !c.is_ascii_digit());
+    let mut number = || numbers.next()?.parse().ok();
+    Some(number().zip(number()))
+}
+
+/// Reads `/kv_event_sources`: an object by rank, empty when events are off.
+fn read_sources(body: &[u8], engine: IpAddr) -> Option<Events> {
+    #[derive(Deserialize)]
+    struct Told {
+        #[serde(default)]
+        enable_kv_cache_events: Option<bool>,
+        #[serde(default)]
+        publisher: Option<String>,
+        #[serde(default)]
+        endpoint: Option<String>,
+        #[serde(default)]
+        replay_endpoint: Option<String>,
+    }
+    let told: BTreeMap<String, Told> = serde_json::from_slice(body).ok()?;
+    let mut ranks = BTreeMap::new();
+    for (rank, told) in told {
+        let rank: u32 = rank.parse().ok()?;
+        let publishes =
+            told.enable_kv_cache_events != Some(false) && told.publisher.as_deref() != Some("null");
+        if !publishes {
+            continue;
+        }
+        let live = told.endpoint.as_deref().unwrap_or("tcp://*:5557");
+        let source = reachable(live, engine).map(|live| Source {
+            live,
+            // A replay socket out of reach is as good as none.
+            replay: told
+                .replay_endpoint
+                .and_then(|replay| reachable(&replay, engine).ok()),
+            known: true,
+        });
+        ranks.insert(rank, source);
+    }
+    Some(if ranks.is_empty() {
+        Events::Off
+    } else {
+        Events::Told(ranks)
+    })
+}
+
+/// The address to connect to for one that an engine binds: wildcards become the engine's own.
+fn reachable(told: &str, engine: IpAddr) -> Result<String, String> {
+    let unusable = |why| {
+        Err(format!(
+            "the engine publishes its KV events at {told}, {why}"
+        ))
+    };
+    let Some(place) = told.strip_prefix("tcp://") else {
+        return unusable("which cannot be reached from here");
+    };
+    let Some((host, port)) = place.rsplit_once(':') else {
+        return unusable("which has no port");
+    };
+    match port.parse::<u16>() {
+        Ok(0) | Err(_) => unusable("which has no port that can be connected to"),
+        Ok(port) if matches!(host, "*" | "0.0.0.0" | "[::]" | "::" | "") => {
+            Ok(format!("tcp://{}", SocketAddr::new(engine, port)))
+        }
+        Ok(_) => Ok(told.to_owned()),
+    }
+}
+
+/// Where events usually are, for an engine that does not tell.
+pub fn usual_source(engine: IpAddr, live_port: u16, replay_port: u16) -> Source {
+    let at = |port| format!("tcp://{}", SocketAddr::new(engine, port));
+    Source {
+        live: at(live_port),
+        replay: Some(at(replay_port)),
+        known: false,
+    }
+}
+
+#[cfg(test)]
+mod tests;
