@@ -16,7 +16,7 @@ pub(super) async fn bind(
     port: u16,
     flag: &str,
 ) -> anyhow::Result<TcpListener> {
-    let wanted = SocketAddr::new(address.unwrap_or(Ipv6Addr::UNSPECIFIED.into()), port);
+    let wanted = SocketAddr::new(address.unwrap_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED)), port);
     let bound = match TcpListener::bind(wanted).await {
         Err(error) if address.is_none() && no_ipv6(&error) => {
             TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await

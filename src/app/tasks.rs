@@ -128,7 +128,7 @@ impl Stages {
 /// Waits for a signal; whoever drops the sender sends none.
 async fn signal(signals: &mut mpsc::Receiver<()>) {
     if signals.recv().await.is_none() {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

@@ -82,8 +82,8 @@ impl<A: Ask> ProbeLoop<A> {
 
     /// Whether each question was answered. What was answered is published all the same.
     async fn ask_once(&self) -> bool {
-        let models = self.question("/v1/models", |body| read_models(body)).await;
-        let version = self.question("/version", |body| read_version(body)).await;
+        let models = self.question("/v1/models", read_models).await;
+        let version = self.question("/version", read_version).await;
         let sources = self
             .question("/kv_event_sources", |body| {
                 read_sources(body, self.address.ip())

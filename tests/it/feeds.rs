@@ -111,7 +111,7 @@ async fn a_renamed_file_is_a_new_version_and_a_broken_one_is_refused_and_told() 
     .await;
     let told = watched.readiness.detail().degraded["endpoints file"].clone();
     assert!(
-        told.contains("endpoints.yaml:2:42: endpoint default/a: port `0` is not"),
+        told.contains("endpoints.yaml:2:41: endpoint default/a: port `0` is not"),
         "{told}"
     );
     assert_eq!(

@@ -25,10 +25,12 @@ fn serve_args(flags: &[&str]) -> args::Serve {
         "0",
     ];
     let more = ["--grpc-health-port", "0", "--metrics-port", "0"];
-    match Args::parse_from(line.iter().chain(&more).chain(flags)).command {
-        args::Command::Serve(serve) => serve,
-        other => panic!("{other:?}"),
-    }
+    let command = Args::parse_from(line.iter().chain(&more).chain(flags)).command;
+    let serve = match command {
+        args::Command::Serve(serve) => Some(serve),
+        _other => None,
+    };
+    serve.unwrap()
 }
 
 fn endpoints_file(folder: &Path) -> String {

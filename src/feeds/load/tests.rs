@@ -205,7 +205,7 @@ async fn a_filter_that_finds_nothing_means_the_whole_page_and_is_tried_again_lat
         paths[0].starts_with("/metrics/?name[]=vllm:kv_cache_usage_perc&name[]="),
         "{paths:?}"
     );
-    assert_eq!(bench.metrics.fresh() as usize, paths.len() - 2);
+    assert_eq!(bench.metrics.fresh(), paths.len() as u64 - 2);
 }
 
 #[tokio::test(start_paused = true)]
