@@ -26,7 +26,7 @@ use crate::feeds::load::Waker;
 use crate::feeds::static_file::EndpointsFile;
 use crate::feeds::supervisor::{Context, Profiles, Supervisor};
 use crate::metrics::Metrics;
-use crate::readiness::Readiness;
+use crate::readiness::{Awaited, Readiness};
 use crate::routing::router::Router;
 use crate::telemetry::LogControl;
 use crate::tokens::Tokens;
@@ -52,6 +52,8 @@ pub struct Bound {
     tokens: Arc<Tokens>,
     client: Client,
     readiness: Readiness,
+    /// Held until the endpoints have joined, so that no moment of readiness comes before.
+    first_pool: Awaited,
     log: LogControl,
     drain: Drain,
 }
@@ -89,6 +91,8 @@ pub async fn build(args: &Serve, log: LogControl) -> anyhow::Result<Bound> {
     metrics
         .register_fleet(Arc::clone(&router))
         .context("cannot register the metrics of the endpoints")?;
+    let readiness = Readiness::new();
+    let first_pool = readiness.wait_for("pool");
     let tokens = Tokens::new(settings.tokens.clone(), Arc::clone(&metrics.tokens));
     let grpc = listen::bind(args.bind, args.grpc_port, "--grpc-port").await?;
     let health = listen::bind(args.bind, args.grpc_health_port, "--grpc-health-port").await?;
@@ -109,7 +113,8 @@ pub async fn build(args: &Serve, log: LogControl) -> anyhow::Result<Bound> {
         router,
         tokens,
         client: Client::new().context("cannot set up the HTTP client")?,
-        readiness: Readiness::new(),
+        readiness,
+        first_pool,
         log,
         drain: Drain {
             delay: args.drain_delay.0,
@@ -188,7 +193,6 @@ impl Bound {
         others.spawn("admin server", async { Ok(admin.await?) });
 
         let (pool, pool_versions) = watch::channel(self.file.pool());
-        let first_pool = self.readiness.wait_for("pool");
         let supervisor = Supervisor::new(Context {
             router: self.router,
             tokens: Arc::clone(&self.tokens),
@@ -200,7 +204,7 @@ impl Bound {
             report_metrics: Arc::clone(&self.metrics.reports),
             event_metrics: Arc::clone(&self.metrics.events),
         });
-        let feeds = supervisor.run(pool_versions, first_pool, rest.clone());
+        let feeds = supervisor.run(pool_versions, self.first_pool, rest.clone());
         others.spawn("feeds", async { Ok(feeds.await?) });
         let watching = self.file.watch(
             pool,

@@ -13,6 +13,7 @@ use crate::extproc::server;
 use crate::feeds;
 use crate::routing::router;
 use crate::tokens;
+use crate::yaml::{self, Located};
 
 /// The validated settings, each in the type of the module that obeys them.
 #[derive(Clone, Debug)]
@@ -81,7 +82,7 @@ impl Settings {
     /// # Errors
     /// When it is not a valid settings file.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        let file: file::File = read_yaml(text).map_err(
+        let file: file::File = yaml::read(text).map_err(
             |Located {
                  line,
                  column,
@@ -129,39 +130,4 @@ impl From<file::File> for Settings {
             summary,
         }
     }
-}
-
-/// What is wrong in a YAML text, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Located {
-    /// Counted from 1; 0 when the parser could not tell.
-    pub line: u64,
-    /// Counted from 1; 0 when the parser could not tell.
-    pub column: u64,
-    /// What is wrong, and what was expected.
-    pub problem: String,
-}
-
-/// Reads a YAML (or JSON) document into `T`; the error says where it went wrong.
-///
-/// # Errors
-/// When it is not YAML or not a `T`.
-pub fn read_yaml<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Located> {
-    let options = serde_yaml::options! { with_snippet: false };
-    serde_yaml::from_str_with_options(text, options).map_err(|error| {
-        let (line, column) = error
-            .location()
-            .map_or((0, 0), |place| (place.line(), place.column()));
-        let told = error.to_string();
-        // The place stands in front of our messages; the parser repeats it at the end of its own.
-        let problem = told
-            .strip_suffix(&format!(" at line {line}, column {column}"))
-            .unwrap_or(&told)
-            .to_owned();
-        Located {
-            line,
-            column,
-            problem,
-        }
-    })
 }

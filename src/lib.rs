@@ -23,6 +23,7 @@ pub mod config;
 pub mod metrics;
 pub mod readiness;
 pub mod telemetry;
+pub mod yaml;
 // What stands beside the picker.
 pub mod demo;
 pub mod engine;

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
 
 use super::units::{Port, Positive, Share, Size, Span, UrlPath, Whole};
 use crate::extproc::server;
@@ -135,6 +137,9 @@ impl Default for KvEvents {
     }
 }
 
+/// Replays at once after a start: each may be 10,000 batches, and live events must not wait behind them.
+const REPLAYS: usize = 8;
+
 impl From<KvEvents> for kv_events::Settings {
     fn from(file: KvEvents) -> Self {
         Self {
@@ -143,6 +148,7 @@ impl From<KvEvents> for kv_events::Settings {
             replay_timeout: file.replay_timeout.0,
             guess_timeout: file.guess_timeout.0,
             max_orphans: file.max_orphans.as_usize(),
+            replays: Arc::new(Semaphore::new(REPLAYS)),
         }
     }
 }

@@ -3,6 +3,8 @@
 /// Where one source of events is to be found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
+    /// The data-parallel rank whose cache it tells of.
+    pub rank: u32,
     /// `tcp://ip:port` of the live PUB socket.
     pub live: String,
     /// `tcp://ip:port` of the replay ROUTER socket, if there is one.
@@ -11,7 +13,7 @@ pub struct Source {
     pub known: bool,
 }
 
-/// How sources are followed.
+/// How sources are followed. Clones share the limit on replays.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Port of the live socket when it has to be guessed.
@@ -24,10 +26,14 @@ pub struct Settings {
     pub guess_timeout: std::time::Duration,
     /// Blocks of unknown parents kept aside for each source.
     pub max_orphans: usize,
+    /// Replays at once over all sources: many at a time delay the engines' own publishing.
+    pub replays: std::sync::Arc<tokio::sync::Semaphore>,
 }
 
 /// Follows one source until `stop`: keeps `view` right, or says in it why it is not.
+/// `endpoint` names it in logs and metrics.
 pub async fn follow(
+    _endpoint: &str,
     _source: Source,
     _view: crate::routing::cache::CacheView,
     _settings: Settings,

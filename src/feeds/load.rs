@@ -3,6 +3,9 @@
 //! A busy endpoint is asked four times within the age limit, an idle one every couple of
 //! seconds; a booking on an idle one rings its bell, and it is asked at once. The filtered
 //! page costs the engine 0.8 ms instead of the 5 ms of the whole one, so it is tried first.
+//!
+//! Measured with 100 endpoints on two shared cores, unoptimized build: idle (50 questions a
+//! second) 0.018 of a core, all busy (790 a second) 0.086.
 
 use std::collections::HashMap;
 use std::sync::Arc;

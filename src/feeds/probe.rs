@@ -216,6 +216,7 @@ fn read_sources(body: &[u8], engine: IpAddr) -> Option<Events> {
         }
         let live = told.endpoint.as_deref().unwrap_or("tcp://*:5557");
         let source = reachable(live, engine).map(|live| Source {
+            rank,
             live,
             // A replay socket out of reach is as good as none.
             replay: told
@@ -254,10 +255,11 @@ fn reachable(told: &str, engine: IpAddr) -> Result<String, String> {
     }
 }
 
-/// Where events usually are, for an engine that does not tell.
+/// Where the events of rank 0 usually are, for an engine that does not tell.
 pub fn usual_source(engine: IpAddr, live_port: u16, replay_port: u16) -> Source {
     let at = |port| format!("tcp://{}", SocketAddr::new(engine, port));
     Source {
+        rank: 0,
         live: at(live_port),
         replay: Some(at(replay_port)),
         known: false,

@@ -16,10 +16,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::pool::{Pool, PoolBuilder};
-use crate::config::{Located, read_yaml};
 use crate::metrics::pool::PoolMetrics;
 use crate::readiness::Readiness;
 use crate::routing::endpoint::{Endpoint, EndpointName};
+use crate::yaml::{self, Located};
 
 /// How often the file is looked at. Reading a page of a few KB from the page cache takes microseconds.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -203,7 +203,7 @@ fn pool_of(text: &str) -> Result<Pool, Located> {
             problem: "the file is empty, missing field `endpoints`".to_owned(),
         });
     }
-    let file: RawFile = read_yaml(text)?;
+    let file: RawFile = yaml::read(text)?;
     let mut builder = PoolBuilder::default();
     for raw in &file.endpoints {
         let endpoint = endpoint(raw)?;

@@ -124,6 +124,8 @@ impl Supervisor {
             first_pool.take();
             loop {
                 tokio::select! {
+                    // First, because the pool's source stops by the same token.
+                    biased;
                     () = stop.cancelled() => {
                         self.tasks.shutdown().await;
                         return Ok(());
@@ -330,14 +332,14 @@ impl Followers<'_> {
     }
 
     fn follow(&mut self, rank: u32, source: Source, stop: &CancellationToken) {
-        let following = kv_events::follow(
-            source,
-            self.context.router.cache_view(self.id, rank),
-            self.context.kv_events.clone(),
-            Arc::clone(&self.context.event_metrics),
-            stop.child_token(),
-        );
-        self.tasks.spawn(following);
+        let name = self.endpoint.name.clone();
+        let view = self.context.router.cache_view(self.id, rank);
+        let settings = self.context.kv_events.clone();
+        let metrics = Arc::clone(&self.context.event_metrics);
+        let stop = stop.child_token();
+        self.tasks.spawn(async move {
+            kv_events::follow(name.as_str(), source, view, settings, metrics, stop).await;
+        });
     }
 
     fn absent(&self, rank: u32, why: &str) {

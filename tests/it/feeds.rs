@@ -284,13 +284,9 @@ async fn a_refused_connection_says_so_in_a_few_words() {
     );
 }
 
-#[tokio::test]
-async fn the_supervisor_asks_who_joins_and_forgets_who_leaves() {
-    let (address, _engine) = engine(vllm()).await;
+fn context() -> (Context, Metrics) {
     let settings = Settings::default();
     let metrics = Metrics::register().unwrap();
-    let readiness = Readiness::new();
-    let profiles = Profiles::default();
     let context = Context {
         router: Router::new(settings.router),
         tokens: Tokens::new(settings.tokens, Arc::clone(&metrics.tokens)),
@@ -298,10 +294,37 @@ async fn the_supervisor_asks_who_joins_and_forgets_who_leaves() {
         client: Client::new().unwrap(),
         reports: settings.reports,
         kv_events: settings.kv_events,
-        profiles: Arc::clone(&profiles),
+        profiles: Profiles::default(),
         report_metrics: Arc::clone(&metrics.reports),
         event_metrics: Arc::clone(&metrics.events),
     };
+    (context, metrics)
+}
+
+#[tokio::test]
+async fn a_pool_whose_source_ends_is_an_error_and_a_stop_is_none() {
+    for stopped in [false, true] {
+        let (context, _metrics) = context();
+        let first_pool = Readiness::new().wait_for("pool");
+        let (send, versions) = watch::channel(Arc::default());
+        let stop = CancellationToken::new();
+        if stopped {
+            stop.cancel();
+        }
+        drop(send);
+        let ended = Supervisor::new(context)
+            .run(versions, first_pool, stop)
+            .await;
+        assert_eq!(ended.is_ok(), stopped, "{ended:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_supervisor_asks_who_joins_and_forgets_who_leaves() {
+    let (address, _engine) = engine(vllm()).await;
+    let (context, metrics) = context();
+    let profiles = Arc::clone(&context.profiles);
+    let readiness = Readiness::new();
     let file = one_endpoint(address.port());
     let pool = warmpath::feeds::static_file::parse(&file, Path::new("f")).unwrap();
     let (send, versions) = watch::channel(Arc::new(pool));

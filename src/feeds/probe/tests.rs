@@ -22,6 +22,7 @@ fn wildcards_are_the_engines_own_address_and_other_hosts_stay() {
             r#"{{"0":{{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"tcp://{host}:5700","replay_endpoint":"tcp://{host}:5800","topic":"t"}}}}"#
         );
         let source = Source {
+            rank: 0,
             live: "tcp://10.0.0.7:5700".to_owned(),
             replay: Some("tcp://10.0.0.7:5800".to_owned()),
             known: true,
