@@ -7,4 +7,5 @@
 //! ```
 
 pub mod pick;
+pub mod proto;
 pub mod server;
