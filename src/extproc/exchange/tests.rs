@@ -13,7 +13,7 @@ use crate::extproc::proto::envoy::service::ext_proc::v3::{
 const CAP: usize = 300_000;
 
 /// What went out, in order and in short.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 enum Out {
     /// Headers, and whether the destination was in them.
     Headers(Direction, bool),
@@ -345,10 +345,10 @@ fn streamed_bodies_are_picked_for_on_load_and_each_chunk_is_answered() {
         request_body("{", false),
         request_body("}", true),
     ];
-    let kept = Out::Body(Direction::Request, false);
+    const KEPT: Out = Out::Body(Direction::Request, false);
     assert_eq!(
         Driver::play(BodyMode::Streamed, messages),
-        [UNSEEN, SENT, kept.clone(), kept]
+        [UNSEEN, SENT, KEPT, KEPT]
     );
 }
 
