@@ -13,3 +13,6 @@ mod feeds;
 mod serve;
 // The documentation of metrics names those that there are.
 mod metrics;
+// The server half of ext-proc, driven by a client over real sockets.
+#[cfg(test)]
+mod wire;

@@ -1,0 +1,143 @@
+//! How does the response pass? Each message is answered as it comes, its bytes untouched, while we read along.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+use super::{News, Step, hand_back};
+use crate::extproc::answer::AnswerReader;
+use crate::extproc::proto::envoy::service::ext_proc::v3::{HttpBody, HttpHeaders};
+use crate::extproc::server::BodyMode;
+use crate::extproc::{head, metadata, reply};
+use crate::metrics::wire::{Direction, Oddity};
+
+#[derive(Debug)]
+pub(super) struct ResponseSide {
+    pub(super) mode: BodyMode,
+    phase: Phase,
+    served_known: bool,
+    trailers_answered: bool,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Expected,
+    Passing(Box<AnswerReader>),
+    Over,
+}
+
+impl ResponseSide {
+    pub(super) fn new(mode: BodyMode) -> Self {
+        Self {
+            mode,
+            phase: Phase::Expected,
+            served_known: false,
+            trailers_answered: false,
+        }
+    }
+
+    pub(super) fn headers(
+        &mut self,
+        headers: HttpHeaders,
+        metadata: &Bytes,
+        steps: &mut VecDeque<Step>,
+    ) {
+        if self.began() {
+            steps.push_back(Step::Odd(Oddity::OutOfOrder));
+            return;
+        }
+        let head = head::response(headers.headers);
+        self.phase = Phase::Passing(Box::new(AnswerReader::new(Some(head))));
+        steps.push_back(Step::Tell(News::Started(head.status)));
+        self.read_served(metadata, steps);
+        steps.push_back(Step::Answer(reply::headers(Direction::Response)));
+        // An error whose body we are not shown tells all there is to know by its status.
+        if headers.end_of_stream || (self.mode == BodyMode::None && head.status >= 400) {
+            self.finish(steps);
+        }
+    }
+
+    pub(super) fn body(&mut self, body: HttpBody, metadata: &Bytes, steps: &mut VecDeque<Step>) {
+        if !self.began() {
+            // The gateway skips response headers.
+            self.phase = Phase::Passing(Box::new(AnswerReader::new(None)));
+        }
+        self.read_served(metadata, steps);
+        let duplex = self.mode == BodyMode::FullDuplexStreamed;
+        if let Phase::Passing(reader) = &mut self.phase {
+            if reader.feed(&body.body) {
+                steps.push_back(Step::Tell(News::FirstData));
+            }
+        } else if duplex {
+            steps.push_back(Step::Odd(Oddity::DuplicateEnd));
+            return;
+        }
+        if duplex {
+            hand_back(Direction::Response, body.body, body.end_of_stream, steps);
+        } else {
+            steps.push_back(Step::Answer(reply::body(Direction::Response)));
+        }
+        if body.end_of_stream {
+            self.finish(steps);
+        }
+    }
+
+    pub(super) fn trailers(&mut self, metadata: &Bytes, steps: &mut VecDeque<Step>) {
+        if std::mem::replace(&mut self.trailers_answered, true) {
+            steps.push_back(Step::Odd(Oddity::OutOfOrder));
+            return;
+        }
+        if !self.began() {
+            self.phase = Phase::Passing(Box::new(AnswerReader::new(None)));
+        }
+        self.read_served(metadata, steps);
+        steps.push_back(Step::Answer(reply::trailers(Direction::Response)));
+        self.finish(steps);
+    }
+
+    pub(super) fn began(&self) -> bool {
+        !matches!(self.phase, Phase::Expected)
+    }
+
+    /// The response passed in full.
+    pub(super) fn ended(&self) -> bool {
+        matches!(self.phase, Phase::Over)
+    }
+
+    /// The gateway shows the headers of this response and keeps its body from us.
+    pub(super) fn keeps_body(&self) -> bool {
+        self.mode == BodyMode::None && matches!(self.phase, Phase::Passing(_))
+    }
+
+    fn finish(&mut self, steps: &mut VecDeque<Step>) {
+        let Phase::Passing(reader) = std::mem::replace(&mut self.phase, Phase::Over) else {
+            return;
+        };
+        for _ in 0..reader.unreadable() {
+            steps.push_back(Step::Odd(Oddity::Usage));
+        }
+        if let Some(usage) = reader.usage() {
+            steps.push_back(Step::Tell(News::Usage(usage)));
+        }
+        steps.push_back(Step::Tell(News::Completed));
+    }
+
+    /// Envoy repeats its metadata with every message; it is looked at until it has told.
+    fn read_served(&mut self, metadata: &Bytes, steps: &mut VecDeque<Step>) {
+        if self.served_known {
+            return;
+        }
+        match metadata::served(metadata) {
+            Ok(Some(address)) => {
+                self.served_known = true;
+                steps.push_back(Step::Tell(News::ServedBy(address)));
+            }
+            Ok(None) => {}
+            Err(oddity) => {
+                // Once is enough: the same metadata would come with every chunk.
+                self.served_known = true;
+                steps.push_back(Step::Odd(oddity));
+            }
+        }
+    }
+}
