@@ -1,4 +1,28 @@
 //! One subscriber per event source: connect, replay from 0, follow, mend gaps.
+//!
+//! The order is what makes it right: first the subscription, then a replay of what the
+//! engine still remembers, then the live batches, each number once. After a lost
+//! connection the replay is asked from the last batch held, and that very batch must
+//! come back, byte for byte (it carries the engine's clock): only then is it the same
+//! life of the engine, with nothing missed, and the view is kept. An engine that
+//! restarted and reached the old number again cannot pass for its former self.
+
+mod follower;
+mod replay;
+mod socket;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use crate::metrics::events::EventMetrics;
+use crate::routing::cache::{Applied, CacheView, FeedState};
+use crate::routing::event::KvEvent;
 
 /// Where one source of events is to be found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,24 +45,50 @@ pub struct Settings {
     /// Port of the replay socket when it has to be guessed.
     pub replay_port: u16,
     /// Longest wait for the next message of a replay.
-    pub replay_timeout: std::time::Duration,
+    pub replay_timeout: Duration,
     /// How long a guessed source may stay silent and unconnected before the endpoint is called one without events.
-    pub guess_timeout: std::time::Duration,
+    pub guess_timeout: Duration,
     /// Blocks of unknown parents kept aside for each source.
     pub max_orphans: usize,
     /// Replays at once over all sources: many at a time delay the engines' own publishing.
-    pub replays: std::sync::Arc<tokio::sync::Semaphore>,
+    pub replays: Arc<Semaphore>,
+}
+
+/// What a source keeps right. [`CacheView`] is the one that serves.
+pub trait View: Send {
+    /// Applies the events of one batch, in order.
+    fn apply(&mut self, events: &[KvEvent]) -> Applied;
+    /// Forgets everything.
+    fn clear(&mut self);
+    /// Says how far the view can be trusted.
+    fn set_feed(&mut self, state: FeedState);
+}
+
+impl View for CacheView {
+    fn apply(&mut self, events: &[KvEvent]) -> Applied {
+        Self::apply(self, events)
+    }
+
+    fn clear(&mut self) {
+        Self::clear(self);
+    }
+
+    fn set_feed(&mut self, state: FeedState) {
+        Self::set_feed(self, state);
+    }
 }
 
 /// Follows one source until `stop`: keeps `view` right, or says in it why it is not.
-/// `endpoint` names it in logs and metrics.
-pub async fn follow(
-    _endpoint: &str,
-    _source: Source,
-    _view: crate::routing::cache::CacheView,
-    _settings: Settings,
-    _metrics: std::sync::Arc<crate::metrics::events::EventMetrics>,
-    stop: tokio_util::sync::CancellationToken,
+/// `endpoint` names it in logs and metrics. Never returns by itself; dropping it is safe.
+pub async fn follow<V: View>(
+    endpoint: &str,
+    source: Source,
+    view: V,
+    settings: Settings,
+    metrics: Arc<EventMetrics>,
+    stop: CancellationToken,
 ) {
-    stop.cancelled().await;
+    let metrics = metrics.source(endpoint, source.rank);
+    let follower = follower::Follower::new(endpoint, source, view, settings, metrics);
+    stop.run_until_cancelled(follower.run()).await;
 }

@@ -1,0 +1,320 @@
+//! What is held of one source, and what each message, silence and loss does to it.
+
+mod catch_up;
+mod silence;
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tokio::time::Instant;
+use tracing::{info, warn};
+use xxhash_rust::xxh3::xxh3_64;
+use zeromq::{ZmqError, ZmqMessage};
+
+use super::socket::{Link, Lost, Message, parse};
+use super::{Settings, Source, View};
+use crate::feeds::kv_cursor::{Cursor, Step};
+use crate::feeds::kv_wire;
+use crate::metrics::events::SourceMetrics;
+use crate::routing::cache::FeedState;
+use crate::routing::event::KvEvent;
+use silence::Backoff;
+
+/// One source as we stand with it.
+pub(super) struct Follower<'a, V> {
+    endpoint: &'a str,
+    source: Source,
+    view: V,
+    settings: Settings,
+    metrics: SourceMetrics,
+    cursor: Cursor,
+    /// The first number held since the view was last empty.
+    base: Option<u64>,
+    /// Hash of the payload of the cursor's last number, to know it again.
+    print: u64,
+    /// Why the view may miss blocks, if it may.
+    incomplete: Option<String>,
+    /// The replay socket did not answer when it was asked for the whole.
+    unanswered: bool,
+    /// Something was heard (a live batch or a replay's answer) on this connection.
+    heard: bool,
+    /// Something was ever heard.
+    ever_heard: bool,
+    connected: bool,
+    /// What kept the last attempt from connecting.
+    trouble: Option<ZmqError>,
+    /// Until when silence is nothing to speak of; `None` once it was spoken of.
+    silent_by: Option<Instant>,
+    /// The causes of a known source's silence were logged.
+    warned: bool,
+    /// What the view was last told.
+    told: Option<FeedState>,
+}
+
+impl<'a, V: View> Follower<'a, V> {
+    pub(super) fn new(
+        endpoint: &'a str,
+        source: Source,
+        view: V,
+        settings: Settings,
+        metrics: SourceMetrics,
+    ) -> Self {
+        Self {
+            endpoint,
+            source,
+            view,
+            settings,
+            metrics,
+            cursor: Cursor::default(),
+            base: None,
+            print: 0,
+            incomplete: None,
+            unanswered: false,
+            heard: false,
+            ever_heard: false,
+            connected: false,
+            trouble: None,
+            silent_by: None,
+            warned: false,
+            told: None,
+        }
+    }
+
+    /// Connects, follows, and starts over, for ever.
+    pub(super) async fn run(mut self) {
+        let mut backoff = Backoff::default();
+        self.tell(FeedState::Suspect);
+        self.silent_by = Some(Instant::now() + self.settings.guess_timeout);
+        loop {
+            match self.connect().await {
+                Ok(mut link) => {
+                    self.connected = true;
+                    let lost = self.session(&mut link).await;
+                    drop(link);
+                    self.disconnected(&lost);
+                    if std::mem::take(&mut self.heard) {
+                        backoff = Backoff::default();
+                    }
+                }
+                Err(error) => self.trouble = Some(error),
+            }
+            tokio::time::sleep(backoff.next(self.cap())).await;
+        }
+    }
+
+    async fn connect(&mut self) -> Result<Link, ZmqError> {
+        let address = self.source.live.clone();
+        let mut connecting = std::pin::pin!(Link::connect(&address));
+        loop {
+            tokio::select! {
+                connected = &mut connecting => return connected,
+                () = until(self.silent_by) => self.silence(),
+            }
+        }
+    }
+
+    /// One connection, until it is lost.
+    async fn session(&mut self, link: &mut Link) -> Lost {
+        let mut ask_again = Instant::now() + silence::ask_again_after();
+        if let Err(lost) = self.join(link).await {
+            return lost;
+        }
+        loop {
+            let silent_by = self.silent_by.filter(|_| !self.heard);
+            let ask_at = self.unanswered.then_some(ask_again);
+            let outcome = tokio::select! {
+                received = link.next() => match received {
+                    Ok(message) => self.receive(message, link).await,
+                    Err(lost) => Err(lost),
+                },
+                () = until(silent_by) => {
+                    self.silence();
+                    Ok(())
+                }
+                () = until(ask_at) => {
+                    ask_again = Instant::now() + silence::ask_again_after();
+                    self.ask_again(link).await
+                }
+            };
+            if let Err(lost) = outcome {
+                return lost;
+            }
+            // A burst of batches must not keep this thread from its other tasks.
+            tokio::task::yield_now().await;
+        }
+    }
+
+    fn disconnected(&mut self, lost: &Lost) {
+        info!(endpoint = self.endpoint, rank = self.source.rank, error = %lost, "KV event source lost");
+        self.connected = false;
+        self.cursor.disconnected();
+        if !matches!(self.told, Some(FeedState::Absent(_))) {
+            self.tell(FeedState::Suspect);
+            self.silent_by = Some(Instant::now() + self.settings.guess_timeout);
+        }
+    }
+
+    async fn receive(&mut self, message: ZmqMessage, link: &mut Link) -> Result<(), Lost> {
+        let Some(message) = parse(message) else {
+            // Its number, if it had one, shows as a gap with the next message.
+            self.metrics.unreadable();
+            return Ok(());
+        };
+        self.heard();
+        self.live(message, link).await
+    }
+
+    async fn live(&mut self, message: Message, link: &mut Link) -> Result<(), Lost> {
+        let seq = message.seq;
+        let mut tried = false;
+        loop {
+            // Numbers before the first one we see may still be in the engine's ring.
+            if self.cursor.last().is_none() && seq > 0 && !tried && !self.unanswered {
+                tried = true;
+                self.recover(link).await?;
+                continue;
+            }
+            match self.cursor.observe_live(seq) {
+                Step::Contiguous => break,
+                Step::Duplicate => {
+                    self.metrics.duplicate();
+                    self.tell_standing();
+                    return Ok(());
+                }
+                Step::Initial if seq == 0 => {
+                    self.incomplete = None;
+                    self.unanswered = false;
+                    break;
+                }
+                Step::Initial => {
+                    self.incomplete.get_or_insert_with(|| {
+                        format!("batches before number {seq} were not seen")
+                    });
+                    break;
+                }
+                Step::Restarted => {
+                    self.metrics.restart();
+                    self.forget();
+                    self.unanswered = false;
+                }
+                Step::Gap { expected, got } if tried => self.lose(expected, got),
+                Step::Gap { .. } => {
+                    self.metrics.gap();
+                    tried = true;
+                    self.recover(link).await?;
+                }
+            }
+        }
+        self.apply(&message, true);
+        self.tell_standing();
+        Ok(())
+    }
+
+    /// The batches from `expected` to before `got` cannot be had: nothing that was held can be trusted.
+    fn lose(&mut self, expected: u64, got: u64) {
+        self.forget();
+        let last = got.saturating_sub(1);
+        self.incomplete = Some(format!("batches {expected} to {last} are lost"));
+    }
+
+    /// Forgets what was held.
+    fn forget(&mut self) {
+        if self.cursor.last().is_some() {
+            self.view.clear();
+            self.metrics.clear();
+        }
+        self.cursor.reset();
+        self.base = None;
+        self.incomplete = None;
+    }
+
+    /// Applies a batch whose number the cursor has just taken.
+    fn apply(&mut self, message: &Message, live: bool) {
+        self.metrics.received(message.payload.len());
+        self.base.get_or_insert(message.seq);
+        self.print = xxh3_64(&message.payload);
+        let batch = match kv_wire::decode(&message.payload) {
+            Ok(batch) => batch,
+            Err(error) => {
+                self.metrics.unreadable();
+                self.unread(message.seq, &error.to_string());
+                return;
+            }
+        };
+        if batch.rank.is_some_and(|rank| rank != self.source.rank) {
+            self.metrics.rank_mismatch();
+        }
+        let applied = self.view.apply(&batch.events);
+        let lag = live.then(|| lag(batch.ts)).flatten();
+        self.metrics.applied(&batch, applied, lag);
+        if batch.events.contains(&KvEvent::Cleared) {
+            // Whatever was missed is gone from the engine as well.
+            self.incomplete = None;
+            self.unanswered = false;
+        }
+        if batch.skipped.lost() > 0 {
+            let lost = batch.skipped.lost();
+            self.unread(message.seq, &format!("{lost} events make no sense"));
+        }
+    }
+
+    fn unread(&mut self, seq: u64, what: &str) {
+        self.incomplete
+            .get_or_insert_with(|| format!("batch {seq} could not be read: {what}"));
+    }
+
+    fn heard(&mut self) {
+        self.heard = true;
+        self.ever_heard = true;
+        self.silent_by = None;
+    }
+
+    /// Says where we stand, a connection standing and no replay under way.
+    fn tell_standing(&mut self) {
+        let state = match &self.incomplete {
+            None => FeedState::Live,
+            Some(cause) => FeedState::Incomplete(cause.clone()),
+        };
+        if self.told.as_ref() == Some(&state) {
+            return;
+        }
+        // A guess that came to nothing stays one until something is heard.
+        if !self.heard && matches!(self.told, Some(FeedState::Absent(_))) {
+            return;
+        }
+        self.tell(state);
+    }
+
+    /// Tells the view, and the log when it is news.
+    fn tell(&mut self, state: FeedState) {
+        if self.told.as_ref() == Some(&state) {
+            return;
+        }
+        let (endpoint, rank) = (self.endpoint, self.source.rank);
+        match &state {
+            FeedState::Live => info!(endpoint, rank, "KV events are live"),
+            FeedState::Suspect => info!(endpoint, rank, "KV events are being caught up with"),
+            FeedState::Incomplete(cause) => {
+                warn!(endpoint, rank, cause, "KV events are incomplete");
+            }
+            FeedState::Absent(cause) => info!(endpoint, rank, cause, "no KV events"),
+        }
+        self.view.set_feed(state.clone());
+        self.told = Some(state);
+    }
+}
+
+/// Sleeps until `deadline`; without one, for ever.
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Seconds since the engine's `ts`; a clock that runs ahead of ours counts as no lag.
+fn lag(ts: f64) -> Option<f64> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.unwrap_or(Duration::ZERO).as_secs_f64();
+    let lag = (now - ts).max(0.0);
+    ts.is_finite().then_some(lag)
+}
