@@ -18,8 +18,8 @@ use minijinja::Value;
 pub use chat::Chat;
 pub(in crate::routing) use json::value_of as json_value;
 pub(in crate::routing) use prompts::list;
-pub(in crate::routing) use python_json::is_object as is_python_object;
 pub use prompts::{Prompt, Prompts, Side, Truncation};
+pub(in crate::routing) use python_json::is_object as is_python_object;
 
 /// Which API a path belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -160,7 +160,9 @@ impl Request {
         let truncation = Truncation::read(&fields);
         let content = match (api, truncation) {
             _ if fields.python_only.is_some() => Err(Inexact::PythonJson(
-                fields.python_only.unwrap_or("a number with more digits than fit"),
+                fields
+                    .python_only
+                    .unwrap_or("a number with more digits than fit"),
             )),
             (Api::Chat, Ok(truncation)) => chat::read(&mut fields, truncation),
             (Api::Completions, Ok(truncation)) => prompts::completions(&mut fields, truncation),
@@ -174,8 +176,16 @@ impl Request {
         });
         Ok(Self {
             api,
-            model: fields.model.as_ref().and_then(Value::as_str).map(str::to_owned),
-            salt: fields.cache_salt.as_ref().and_then(Value::as_str).map(str::to_owned),
+            model: fields
+                .model
+                .as_ref()
+                .and_then(Value::as_str)
+                .map(str::to_owned),
+            salt: fields
+                .cache_salt
+                .as_ref()
+                .and_then(Value::as_str)
+                .map(str::to_owned),
             stream: fields.stream.as_ref().is_some_and(Value::is_true),
             reads_cache: fields.reads_cache(),
             content,

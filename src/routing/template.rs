@@ -124,16 +124,18 @@ impl ChatTemplate {
         let mut pairs: Vec<(String, Value)> = vec![
             ("messages".to_owned(), Value::from(variables.messages)),
             ("tools".to_owned(), variables.tools.unwrap_or_else(absent)),
-            ("documents".to_owned(), variables.documents.unwrap_or_else(absent)),
+            (
+                "documents".to_owned(),
+                variables.documents.unwrap_or_else(absent),
+            ),
             (
                 "add_generation_prompt".to_owned(),
                 Value::from(variables.add_generation_prompt),
             ),
         ];
         if self.mentions("strftime_now") {
-            let now = Value::from_function(move |format: &str| {
-                environment::strftime(unix_time, format)
-            });
+            let now =
+                Value::from_function(move |format: &str| environment::strftime(unix_time, format));
             pairs.push(("strftime_now".to_owned(), now));
         }
         pairs.extend(
@@ -160,7 +162,10 @@ impl ChatTemplate {
             .filter(|content| !content.is_none() && !content.is_undefined())
             .ok_or_else(|| refuse("it has no content"))?;
         let (text, marked) = if let Some(text) = content.as_str() {
-            (text.to_owned(), Value::from(format!("{text}{CONTINUE_MARK}")))
+            (
+                text.to_owned(),
+                Value::from(format!("{text}{CONTINUE_MARK}")),
+            )
         } else {
             mark_last_text(&content).ok_or_else(|| refuse("it has no text"))?
         };
@@ -172,10 +177,10 @@ impl ChatTemplate {
 /// Marks the last part that has a text.
 fn mark_last_text(content: &Value) -> Option<(String, Value)> {
     let mut parts: Vec<Value> = content.try_iter().ok()?.collect();
-    let part = parts
-        .iter_mut()
-        .rev()
-        .find(|part| part.get_attr("text").is_ok_and(|text| text.as_str().is_some()))?;
+    let part = parts.iter_mut().rev().find(|part| {
+        part.get_attr("text")
+            .is_ok_and(|text| text.as_str().is_some())
+    })?;
     let text = part.get_attr("text").ok()?.as_str()?.to_owned();
     *part = with_entry(part, "text", Value::from(format!("{text}{CONTINUE_MARK}")));
     Some((text, Value::from(parts)))
@@ -183,7 +188,9 @@ fn mark_last_text(content: &Value) -> Option<(String, Value)> {
 
 /// A copy of an object with one entry replaced.
 fn with_entry(object: &Value, key: &str, value: Value) -> Value {
-    let pairs = object.as_object().and_then(|object| object.try_iter_pairs());
+    let pairs = object
+        .as_object()
+        .and_then(|object| object.try_iter_pairs());
     Value::from_pairs(
         pairs
             .into_iter()

@@ -99,9 +99,16 @@ fn hold_to_transformers(family: &Family) {
         }
     }
     if let Some(model) = &model {
-        assert_eq!(model.tokenizer().not_fast(), None, "the fast tokenizer serves");
+        assert_eq!(
+            model.tokenizer().not_fast(),
+            None,
+            "the fast tokenizer serves"
+        );
     }
-    println!("{}: 523 conversations, {refused} refused as in transformers", family.name);
+    println!(
+        "{}: 523 conversations, {refused} refused as in transformers",
+        family.name
+    );
 }
 
 #[test]
@@ -157,12 +164,30 @@ fn kwargs(context: &Json) -> Vec<(String, Value)> {
 /// Snippets that differ from Python's Jinja, and why that is accepted.
 const KNOWN_DIFFERENCES: [(&str, &str); 7] = [
     ("UNARY_SIGN_EXPRESSIONS", "a unary plus is refused at load"),
-    ("CONTEXT_KEYWORDS", "variables named like keywords are refused at load"),
-    ("FILTER_OPERATOR_4", "a generator has a length here; Python refuses"),
-    ("FILTER_OPERATOR_5", "a generator has a length here; Python refuses"),
-    ("FILTER_OPERATOR_6", "a generator can be sliced here; Python refuses"),
-    ("FILTER_OPERATOR_11", "a generator has a length here; Python refuses"),
-    ("FILTER_OPERATOR_12", "a generator has a length here; Python refuses"),
+    (
+        "CONTEXT_KEYWORDS",
+        "variables named like keywords are refused at load",
+    ),
+    (
+        "FILTER_OPERATOR_4",
+        "a generator has a length here; Python refuses",
+    ),
+    (
+        "FILTER_OPERATOR_5",
+        "a generator has a length here; Python refuses",
+    ),
+    (
+        "FILTER_OPERATOR_6",
+        "a generator can be sliced here; Python refuses",
+    ),
+    (
+        "FILTER_OPERATOR_11",
+        "a generator has a length here; Python refuses",
+    ),
+    (
+        "FILTER_OPERATOR_12",
+        "a generator has a length here; Python refuses",
+    ),
 ];
 
 #[test]
@@ -192,7 +217,12 @@ fn snippets_render_as_python_jinja() {
             ));
         }
     }
-    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} differ:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 #[test]
@@ -209,14 +239,15 @@ fn real_chat_templates_render_as_python_jinja() {
             continue;
         }
         held += 1;
-        let ours = ChatTemplate::new(case["chat_template"].as_str().unwrap()).and_then(|template| {
-            template.render(Variables {
-                kwargs: kwargs(&case["data"]),
-                // Undefined in the case, which this one template takes for true.
-                add_generation_prompt: name == "ai21labs/AI21-Jamba-Large-1.6",
-                ..variables(Vec::new())
-            })
-        });
+        let ours =
+            ChatTemplate::new(case["chat_template"].as_str().unwrap()).and_then(|template| {
+                template.render(Variables {
+                    kwargs: kwargs(&case["data"]),
+                    // Undefined in the case, which this one template takes for true.
+                    add_generation_prompt: name == "ai21labs/AI21-Jamba-Large-1.6",
+                    ..variables(Vec::new())
+                })
+            });
         match ours {
             Ok(text) if text == case["target"].as_str().unwrap() => {}
             Ok(text) => {
@@ -235,7 +266,12 @@ fn real_chat_templates_render_as_python_jinja() {
             Err(error) => wrong.push(format!("{name}: {error}")),
         }
     }
-    assert!(wrong.is_empty(), "{} of {held} differ:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of {held} differ:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
     assert_eq!(held, 51);
 }
 
@@ -253,8 +289,8 @@ fn every_template_we_have_compiles() {
                 continue;
             }
             let source = String::from_utf8(bytes(&format!("{path}/{name}")).unwrap()).unwrap();
-            let template = ChatTemplate::new(&source)
-                .unwrap_or_else(|error| panic!("{path}/{name}: {error}"));
+            let template =
+                ChatTemplate::new(&source).unwrap_or_else(|error| panic!("{path}/{name}: {error}"));
             println!("{name}: {:?}", template.content_format());
             compiled += 1;
         }

@@ -46,7 +46,9 @@ pub(super) fn own(config: &Map<String, Json>, templates: &Templates) -> Option<&
         .find_map(|name| {
             OWN_RENDERERS
                 .iter()
-                .find(|(start, _)| name.starts_with(start) || name.starts_with(&start.replace('_', "")))
+                .find(|(start, _)| {
+                    name.starts_with(start) || name.starts_with(&start.replace('_', ""))
+                })
                 .map(|(_, why)| *why)
         })
 }

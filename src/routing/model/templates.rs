@@ -39,9 +39,7 @@ pub(super) fn object(
 ) -> Result<Map<String, Json>, LoadError> {
     bytes.as_ref().map_or_else(
         || Ok(Map::new()),
-        |bytes| {
-            serde_json::from_slice(bytes).map_err(|source| LoadError::Config { file, source })
-        },
+        |bytes| serde_json::from_slice(bytes).map_err(|source| LoadError::Config { file, source }),
     )
 }
 
@@ -73,8 +71,9 @@ impl Templates {
                 })
         };
         Ok(Self {
-            is_harmony: default
-                .is_some_and(|source| source.contains("<|channel|>") && source.contains("<|start|>")),
+            is_harmony: default.is_some_and(|source| {
+                source.contains("<|channel|>") && source.contains("<|start|>")
+            }),
             default: compile("default", default)?,
             tool_use: compile("tool_use", tool_use)?,
             special_tokens: special_tokens(config),
@@ -116,7 +115,10 @@ fn special_tokens(config: &Map<String, Json>) -> Vec<(String, Value)> {
             Some(((*name).to_owned(), Value::from(token)))
         })
         .collect();
-    if let Some(more) = config.get("additional_special_tokens").and_then(Json::as_array) {
+    if let Some(more) = config
+        .get("additional_special_tokens")
+        .and_then(Json::as_array)
+    {
         let more: Vec<Value> = more
             .iter()
             .filter_map(|token| token_text(Some(token)).map(Value::from))

@@ -83,10 +83,16 @@ fn chat(
     let documents = documents(fields.documents.as_ref())?;
     let reasoning_effort = present(fields.reasoning_effort.as_ref()).cloned();
     let bool_of = |field, value: &Option<Value>, default| flag(field, value.as_ref(), default);
-    let add_generation_prompt =
-        bool_of("add_generation_prompt", &fields.add_generation_prompt, opens_turn)?;
-    let continue_final_message =
-        bool_of("continue_final_message", &fields.continue_final_message, false)?;
+    let add_generation_prompt = bool_of(
+        "add_generation_prompt",
+        &fields.add_generation_prompt,
+        opens_turn,
+    )?;
+    let continue_final_message = bool_of(
+        "continue_final_message",
+        &fields.continue_final_message,
+        false,
+    )?;
     let add_special_tokens = bool_of("add_special_tokens", &fields.add_special_tokens, false)?;
     if add_generation_prompt && continue_final_message {
         return Err(Inexact::Shape {

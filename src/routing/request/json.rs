@@ -53,7 +53,9 @@ impl<'de> Visitor<'de> for AnyValue<'_> {
     fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
         // `-0` and integers beyond 64 bits arrive here as floats too.
         if value.abs() >= INTEGERS_END || (value == 0.0 && value.is_sign_negative()) {
-            self.0.0.set(Some("a number that may be an integer of many digits"));
+            self.0
+                .0
+                .set(Some("a number that may be an integer of many digits"));
         }
         Ok(Value::from(value))
     }

@@ -55,12 +55,13 @@ impl Truncation {
         };
         let keep = match keep.as_i64() {
             Some(-1) => None,
-            keep => Some(keep.and_then(|keep| u32::try_from(keep).ok()).ok_or(
-                Inexact::Shape {
-                    field: "truncate_prompt_tokens",
-                    expected,
-                },
-            )?),
+            keep => Some(
+                keep.and_then(|keep| u32::try_from(keep).ok())
+                    .ok_or(Inexact::Shape {
+                        field: "truncate_prompt_tokens",
+                        expected,
+                    })?,
+            ),
         };
         let side = match present(fields.truncation_side.as_ref()).map(Value::as_str) {
             None => None,
@@ -108,7 +109,11 @@ pub(super) fn completions(
     }
     Ok(Content::Prompts(Prompts {
         items: items("prompt", fields.prompt.as_ref())?,
-        add_special_tokens: flag("add_special_tokens", fields.add_special_tokens.as_ref(), true)?,
+        add_special_tokens: flag(
+            "add_special_tokens",
+            fields.add_special_tokens.as_ref(),
+            true,
+        )?,
         truncation,
         // vLLM loads the tokenizer of a generating model with the left side.
         default_side: Some(Side::Left),
@@ -125,7 +130,11 @@ pub(super) fn embeddings(
     }
     Ok(Content::Prompts(Prompts {
         items: items("input", fields.input.as_ref())?,
-        add_special_tokens: flag("add_special_tokens", fields.add_special_tokens.as_ref(), true)?,
+        add_special_tokens: flag(
+            "add_special_tokens",
+            fields.add_special_tokens.as_ref(),
+            true,
+        )?,
         truncation,
         default_side: None,
     }))

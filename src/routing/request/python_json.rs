@@ -28,7 +28,11 @@ const DEEPEST: usize = 10_000;
 
 /// Judges a body.
 pub(super) fn verdict(body: &[u8]) -> Verdict {
-    let mut scanner = Scanner { body, at: 0, oddity: None };
+    let mut scanner = Scanner {
+        body,
+        at: 0,
+        oddity: None,
+    };
     scanner.skip_space();
     let kind = match scanner.peek() {
         None => return Verdict::Empty,
@@ -166,7 +170,11 @@ impl Scanner<'_> {
                 if containers.len() > DEEPEST {
                     return None;
                 }
-                Some(if open == b'{' { Next::FirstKey } else { Next::FirstItem })
+                Some(if open == b'{' {
+                    Next::FirstKey
+                } else {
+                    Next::FirstItem
+                })
             }
             b'"' => self.string().map(|()| Next::Separator),
             _ => self.word().map(|()| Next::Separator),

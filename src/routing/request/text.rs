@@ -27,7 +27,12 @@ pub(super) fn of(content: &Content) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     match content {
         Content::Chat(chat) => {
-            for value in chat.tools.iter().chain(&chat.documents).chain([&chat.messages]) {
+            for value in chat
+                .tools
+                .iter()
+                .chain(&chat.documents)
+                .chain([&chat.messages])
+            {
                 collect(value, &mut text);
             }
         }

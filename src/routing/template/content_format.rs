@@ -82,7 +82,10 @@ impl<'t> Nodes<'t> {
         let all_messages = self.names_for("messages")?;
         let mut messages = Vec::new();
         for node in &self.loops {
-            if all_messages.iter().any(|name| is_access(&node.iter, name, None)) {
+            if all_messages
+                .iter()
+                .any(|name| is_access(&node.iter, name, None))
+            {
                 messages.push(name_of(&node.target)?);
             }
         }

@@ -35,13 +35,18 @@ pub(super) fn new() -> Result<Environment<'static>, Error> {
     environment.set_unknown_method_callback(method);
     filters::add(&mut environment);
     environment.add_filter("tojson", tojson::filter);
-    environment.add_filter("string", |value: &Value| python::text_of(value).into_owned());
-    environment.add_function("raise_exception", |message: &Value| -> Result<Value, Error> {
-        Err(Error::new(
-            ErrorKind::InvalidOperation,
-            python::text_of(message).into_owned(),
-        ))
+    environment.add_filter("string", |value: &Value| {
+        python::text_of(value).into_owned()
     });
+    environment.add_function(
+        "raise_exception",
+        |message: &Value| -> Result<Value, Error> {
+            Err(Error::new(
+                ErrorKind::InvalidOperation,
+                python::text_of(message).into_owned(),
+            ))
+        },
+    );
     Ok(environment)
 }
 
@@ -49,7 +54,10 @@ pub(super) fn new() -> Result<Environment<'static>, Error> {
 /// engine's pod is taken to have the same).
 pub(super) fn strftime(unix_time: i64, format: &str) -> Result<String, Error> {
     let failed = |error: jiff::Error| {
-        Error::new(ErrorKind::InvalidOperation, format!("strftime_now({format:?}): {error}"))
+        Error::new(
+            ErrorKind::InvalidOperation,
+            format!("strftime_now({format:?}): {error}"),
+        )
     };
     let now = Timestamp::from_second(unix_time)
         .map_err(failed)?
@@ -58,7 +66,12 @@ pub(super) fn strftime(unix_time: i64, format: &str) -> Result<String, Error> {
 }
 
 /// Python's methods: those of minijinja-contrib, and where they differ from Python, ours.
-fn method(state: &mut State<'_, '_>, value: &Value, name: &str, args: &[Value]) -> Result<Value, Error> {
+fn method(
+    state: &mut State<'_, '_>,
+    value: &Value,
+    name: &str,
+    args: &[Value],
+) -> Result<Value, Error> {
     if let Some(text) = value.as_str() {
         match name {
             "strip" | "lstrip" | "rstrip" => return strip(text, name, args),

@@ -84,9 +84,16 @@ fn sort(state: &State<'_, '_>, value: Value, rest: Rest<ValueOrKwargs>) -> Resul
 }
 
 /// `indent(width=4, first=false, blank=false)`: unlike minijinja's, it keeps a last line break.
-fn indent(state: &State<'_, '_>, value: &Value, rest: Rest<ValueOrKwargs>) -> Result<String, Error> {
+fn indent(
+    state: &State<'_, '_>,
+    value: &Value,
+    rest: Rest<ValueOrKwargs>,
+) -> Result<String, Error> {
     let [width, first, blank] = arguments(rest, ["width", "first", "blank"])?;
-    let indentation = match width.as_ref().map(|width| (width.as_str(), width.as_usize())) {
+    let indentation = match width
+        .as_ref()
+        .map(|width| (width.as_str(), width.as_usize()))
+    {
         None => "    ".to_owned(),
         Some((Some(text), _)) => text.to_owned(),
         Some((None, Some(width))) if width <= MAX_WIDTH => " ".repeat(width),

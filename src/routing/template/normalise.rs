@@ -158,7 +158,11 @@ impl Part {
 }
 
 fn joined(parts: &[Part]) -> String {
-    parts.iter().map(Part::as_str).collect::<Vec<_>>().join("\n")
+    parts
+        .iter()
+        .map(Part::as_str)
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// The text parts of a content: one for a string, none for `null`.
@@ -246,7 +250,10 @@ fn part(item: &Value) -> Result<Option<Part>, Unfit> {
 
 /// Drops the first line of system texts that Claude Code changes with each request.
 fn drop_billing_line(parts: &mut Vec<Part>, version: Option<Version>) -> Result<(), Unfit> {
-    if !parts.iter().any(|part| part.as_str().starts_with(BILLING_LINE)) {
+    if !parts
+        .iter()
+        .any(|part| part.as_str().starts_with(BILLING_LINE))
+    {
         return Ok(());
     }
     let version = version.ok_or(Unfit::UnknownVersion("the billing line of Claude Code"))?;
@@ -269,14 +276,19 @@ fn tool_calls(calls: &Value) -> Result<Option<Value>, Unfit> {
     if calls.is_empty() {
         return Ok(None);
     }
-    calls.iter().map(tool_call).collect::<Result<Value, _>>().map(Some)
+    calls
+        .iter()
+        .map(tool_call)
+        .collect::<Result<Value, _>>()
+        .map(Some)
 }
 
 fn tool_call(call: &Value) -> Result<Value, Unfit> {
     let unknown = shape("messages[].tool_calls[]", "a call of a function");
     let kind = call.get_attr("type").unwrap_or_default();
     let function = call.get_attr("function").unwrap_or_default();
-    if function.kind() != ValueKind::Map || !(kind.is_undefined() || kind.as_str() == Some("function"))
+    if function.kind() != ValueKind::Map
+        || !(kind.is_undefined() || kind.as_str() == Some("function"))
     {
         return Err(unknown);
     }
@@ -298,18 +310,23 @@ fn arguments(given: &Value) -> Result<Value, Unfit> {
         Ok(value) if value.kind() == ValueKind::Map => Ok(value),
         Ok(_) => Ok(empty()),
         // Where Python reads an object that we do not, the template prints that object.
-        Err(_) if is_python_object(text) => {
-            Err(Unfit::Unsure("tool arguments use JSON that only Python's reader takes"))
-        }
+        Err(_) if is_python_object(text) => Err(Unfit::Unsure(
+            "tool arguments use JSON that only Python's reader takes",
+        )),
         Err(_) => Ok(empty()),
     }
 }
 
 /// A copy of an object in which one key, in its place, has another value.
 fn with_value(object: &Value, key: &str, value: Value) -> Value {
-    let pairs = object.as_object().and_then(|object| object.try_iter_pairs());
+    let pairs = object
+        .as_object()
+        .and_then(|object| object.try_iter_pairs());
     let mut pairs: Vec<(Value, Value)> = pairs.into_iter().flatten().collect();
-    match pairs.iter_mut().find(|(name, _)| name.as_str() == Some(key)) {
+    match pairs
+        .iter_mut()
+        .find(|(name, _)| name.as_str() == Some(key))
+    {
         Some((_, old)) => *old = value,
         None => pairs.push((Value::from(key), value)),
     }
@@ -334,7 +351,10 @@ fn merge_system(messages: Vec<(bool, Value)>, format: ContentFormat) -> Result<V
         .filter(|text| !text.is_empty())
         .collect::<Vec<_>>()
         .join("\n\n");
-    let merged = Value::from_pairs([("role", Value::from("system")), ("content", Value::from(text))]);
+    let merged = Value::from_pairs([
+        ("role", Value::from("system")),
+        ("content", Value::from(text)),
+    ]);
     Ok([merged]
         .into_iter()
         .chain(others.into_iter().map(|(_, message)| message))
@@ -365,7 +385,9 @@ fn tool(tool: &Value, version: Option<Version>) -> Result<Value, Unfit> {
         }
     }
     let unknown = |object: &Value, known: &[&str]| -> Vec<(Value, Value)> {
-        let pairs = object.as_object().and_then(|object| object.try_iter_pairs());
+        let pairs = object
+            .as_object()
+            .and_then(|object| object.try_iter_pairs());
         pairs
             .into_iter()
             .flatten()
@@ -374,11 +396,21 @@ fn tool(tool: &Value, version: Option<Version>) -> Result<Value, Unfit> {
     };
     let in_function = unknown(
         &function,
-        &["name", "description", "parameters", "strict", "defer_loading"],
+        &[
+            "name",
+            "description",
+            "parameters",
+            "strict",
+            "defer_loading",
+        ],
     );
     let in_tool = unknown(tool, &["type", "function"]);
     let kind = tool.get_attr("type").unwrap_or_default();
-    let kind = if kind.is_undefined() { Value::from("function") } else { kind };
+    let kind = if kind.is_undefined() {
+        Value::from("function")
+    } else {
+        kind
+    };
     let mut outer = vec![(Value::from("type"), kind)];
     let keeps_unknown = match version {
         _ if in_function.is_empty() && in_tool.is_empty() => false,

@@ -38,7 +38,15 @@ pub(super) fn lines(text: &str) -> impl Iterator<Item = &str> {
 fn is_line_break(c: char) -> bool {
     matches!(
         c,
-        '\n' | '\r' | '\x0b' | '\x0c' | '\x1c' | '\x1d' | '\x1e' | '\u{85}' | '\u{2028}' | '\u{2029}'
+        '\n' | '\r'
+            | '\x0b'
+            | '\x0c'
+            | '\x1c'
+            | '\x1d'
+            | '\x1e'
+            | '\u{85}'
+            | '\u{2028}'
+            | '\u{2029}'
     )
 }
 
@@ -92,7 +100,11 @@ fn repr_list(value: &Value, out: &mut String) {
     let Ok(items) = value.try_iter() else {
         return out.push_str(&value.to_string());
     };
-    let (open, close) = if value.is_tuple() { ('(', ')') } else { ('[', ']') };
+    let (open, close) = if value.is_tuple() {
+        ('(', ')')
+    } else {
+        ('[', ']')
+    };
     out.push(open);
     let mut count = 0;
     for item in items {
@@ -110,7 +122,11 @@ fn repr_list(value: &Value, out: &mut String) {
 
 /// A string in quotes: single ones unless it has those and no double ones.
 fn repr_text(text: &str, out: &mut String) {
-    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
+    let quote = if text.contains('\'') && !text.contains('"') {
+        '"'
+    } else {
+        '\''
+    };
     out.push(quote);
     for c in text.chars() {
         match c {
@@ -163,7 +179,11 @@ pub(super) fn float(number: f64) -> String {
     let exponent: i32 = exponent.parse().unwrap_or(0);
     if (-4..16).contains(&exponent) {
         let plain = number.to_string();
-        return if plain.contains('.') { plain } else { plain + ".0" };
+        return if plain.contains('.') {
+            plain
+        } else {
+            plain + ".0"
+        };
     }
     let sign = if exponent < 0 { '-' } else { '+' };
     format!("{digits}e{sign}{:02}", exponent.abs())

@@ -63,7 +63,9 @@ impl Style {
             indent,
             item_separator,
             key_separator,
-            sort_keys: kwargs.get::<Option<Value>>("sort_keys")?.is_some_and(|value| value.is_true()),
+            sort_keys: kwargs
+                .get::<Option<Value>>("sort_keys")?
+                .is_some_and(|value| value.is_true()),
         })
     }
 

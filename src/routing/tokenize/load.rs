@@ -38,7 +38,9 @@ pub(super) fn load(
 fn reference(description: &[u8]) -> Result<tokenizers::Tokenizer, TokenizerError> {
     let mut reference =
         tokenizers::Tokenizer::from_bytes(description).map_err(TokenizerError::Unknown)?;
-    reference.with_truncation(None).map_err(TokenizerError::Unknown)?;
+    reference
+        .with_truncation(None)
+        .map_err(TokenizerError::Unknown)?;
     reference.with_padding(None);
     Ok(reference)
 }
@@ -46,10 +48,16 @@ fn reference(description: &[u8]) -> Result<tokenizers::Tokenizer, TokenizerError
 /// Adds the tokens that only `tokenizer_config.json` knows (`added_tokens_decoder`); whether
 /// there were any.
 fn add_tokens_of_config(description: &mut Value, config: &Map<String, Value>) -> bool {
-    let Some(decoder) = config.get("added_tokens_decoder").and_then(Value::as_object) else {
+    let Some(decoder) = config
+        .get("added_tokens_decoder")
+        .and_then(Value::as_object)
+    else {
         return false;
     };
-    let Some(added) = description.get_mut("added_tokens").and_then(Value::as_array_mut) else {
+    let Some(added) = description
+        .get_mut("added_tokens")
+        .and_then(Value::as_array_mut)
+    else {
         return false;
     };
     let mut missing: Vec<(u64, Value)> = decoder
@@ -57,7 +65,9 @@ fn add_tokens_of_config(description: &mut Value, config: &Map<String, Value>) ->
         .filter_map(|(id, token)| {
             let id: u64 = id.parse().ok()?;
             let content = token.get("content")?;
-            let known = added.iter().any(|have| have.get("content") == Some(content));
+            let known = added
+                .iter()
+                .any(|have| have.get("content") == Some(content));
             let flag = |name: &str| token.get(name).and_then(Value::as_bool).unwrap_or(false);
             (!known).then(|| {
                 let token = json!({
@@ -156,5 +166,8 @@ fn of_post_processor(
         .position(|window| window == plain)
         .ok_or(TokenizerError::Template)?;
     let (before, rest) = full.split_at(at);
-    Ok((before.to_vec(), rest.get(plain.len()..).unwrap_or_default().to_vec()))
+    Ok((
+        before.to_vec(),
+        rest.get(plain.len()..).unwrap_or_default().to_vec(),
+    ))
 }
