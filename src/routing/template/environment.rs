@@ -11,7 +11,7 @@ use super::{filters, python, tojson};
 
 /// Bounds one rendering: about one unit for each step of the template and each 64 bytes
 /// copied. A 100,000-token conversation of 1,000 messages takes well under a million.
-const FUEL: u64 = 20_000_000;
+const FUEL: u64 = 10_000_000;
 
 /// The white space rules of transformers.
 pub(super) fn syntax() -> Result<SyntaxConfig, Error> {
