@@ -1,0 +1,242 @@
+//! Qwen3, which the project carries: from bodies to ids, truncation, and what is left to engines.
+
+use std::io::Read as _;
+use std::sync::OnceLock;
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::routing::request::Api;
+
+fn files() -> ModelFiles {
+    let mut tokenizer = Vec::new();
+    let packed = include_bytes!("../../../assets/qwen3/tokenizer.json.gz");
+    flate2::read::GzDecoder::new(&packed[..])
+        .read_to_end(&mut tokenizer)
+        .unwrap();
+    ModelFiles {
+        tokenizer,
+        tokenizer_config: Some(
+            include_bytes!("../../../assets/qwen3/tokenizer_config.json").to_vec(),
+        ),
+        ..ModelFiles::default()
+    }
+}
+
+/// Loading takes seconds in a debug build, so all tests share one.
+fn model() -> &'static Model {
+    static MODEL: OnceLock<Model> = OnceLock::new();
+    MODEL.get_or_init(|| Model::load(&files()).unwrap())
+}
+
+/// A model with a tiny tokenizer, for what depends on the other files only.
+fn small(config: &str, chat_template: Option<&str>, tokenizer_config: &str) -> Model {
+    let tokenizer = json!({
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
+        "normalizer": null, "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null,
+        "decoder": null,
+        "model": {"type": "WordLevel", "vocab": {"a": 0, "?": 1}, "unk_token": "?"}
+    });
+    Model::load(&ModelFiles {
+        tokenizer: tokenizer.to_string().into_bytes(),
+        tokenizer_config: Some(tokenizer_config.as_bytes().to_vec()),
+        chat_template: chat_template.map(str::to_owned),
+        config: Some(config.as_bytes().to_vec()),
+    })
+    .unwrap()
+}
+
+fn context() -> RenderContext {
+    RenderContext {
+        engine_version: Some((0, 31)),
+        max_model_len: Some(8),
+        ..RenderContext::default()
+    }
+}
+
+fn sequences(model: &Model, api: Api, body: &str) -> Result<Vec<Vec<u32>>, TokensError> {
+    let request = Request::parse(api, body.as_bytes()).unwrap();
+    model.sequences(&request, &context())
+}
+
+fn rendered(model: &Model, body: &str) -> Result<String, TokensError> {
+    let request = Request::parse(Api::Chat, body.as_bytes()).unwrap();
+    match &request.content {
+        Content::Chat(chat) => model.render(chat, &context()),
+        other => panic!("{other:?}"),
+    }
+}
+
+const HI: &str = r#"{"messages": [{"role": "user", "content": "Hi"}]}"#;
+
+#[test]
+fn a_chat_gets_the_ids_of_its_rendered_text() {
+    let model = model();
+    assert_eq!(model.tokenizer().not_fast(), None);
+    // As vLLM 0.31 reports them for this body.
+    let expected = [
+        151_644, 872, 198, 13_048, 151_645, 198, 151_644, 77_091, 198,
+    ];
+    assert_eq!(sequences(model, Api::Chat, HI).unwrap(), [expected]);
+    assert_eq!(
+        model.decode(&expected),
+        "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    );
+}
+
+#[test]
+fn template_arguments_and_effort_reach_the_template() {
+    let with = |field: &str| {
+        let body = HI.replacen('{', &format!("{{{field}, "), 1);
+        rendered(model(), &body).unwrap()
+    };
+    let no_thinking = "<think>\n\n</think>\n\n";
+    assert!(with(r#""chat_template_kwargs": {"enable_thinking": false}"#).ends_with(no_thinking));
+    assert!(with(r#""reasoning_effort": "none""#).ends_with(no_thinking));
+    assert!(!with(r#""reasoning_effort": "low""#).ends_with(no_thinking));
+    let both = r#""reasoning_effort": "none", "chat_template_kwargs": {"enable_thinking": true}"#;
+    assert!(!with(both).ends_with(no_thinking));
+    let open = with(r#""add_generation_prompt": false"#);
+    assert!(open.ends_with("<|im_end|>\n"));
+    let tools = r#""tools": [{"type": "function", "function": {"name": "f", "description": "ü"}}]"#;
+    assert!(with(tools).contains(
+        r#"{"type": "function", "function": {"name": "f", "description": "ü", "parameters": null}}"#
+    ));
+}
+
+#[test]
+fn prompts_are_cut_as_the_engine_cuts_them() {
+    let cut = |api: Api, fields: &str| {
+        let name = if api == Api::Completions {
+            "prompt"
+        } else {
+            "input"
+        };
+        let body = format!(r#"{{"{name}": [1, 2, 3, 4, 5, 6, 7, 8, 9], {fields}}}"#);
+        sequences(model(), api, &body).unwrap().remove(0)
+    };
+    let (generate, embed) = (Api::Completions, Api::Embeddings);
+    assert_eq!(cut(generate, r#""truncate_prompt_tokens": 3"#), [7, 8, 9]);
+    assert_eq!(cut(generate, r#""truncate_prompt_tokens": 0"#), [0; 0]);
+    let right = r#""truncate_prompt_tokens": 3, "truncation_side": "right""#;
+    assert_eq!(cut(generate, right), [1, 2, 3]);
+    assert_eq!(
+        cut(generate, r#""truncate_prompt_tokens": -1"#),
+        [3, 4, 5, 6, 7, 8, 9]
+    );
+    assert_eq!(
+        cut(embed, r#""truncate_prompt_tokens": -1"#),
+        [1, 2, 3, 4, 5, 6, 7, 8]
+    );
+    assert_eq!(cut(generate, r#""truncate_prompt_tokens": null"#).len(), 9);
+    let request = Request::parse(
+        generate,
+        br#"{"prompt": "a", "truncate_prompt_tokens": -1}"#,
+    );
+    let unknown = model().sequences(&request.unwrap(), &RenderContext::default());
+    assert!(matches!(unknown, Err(TokensError::ContextLength)));
+}
+
+#[test]
+fn each_prompt_of_a_body_is_a_sequence() {
+    let all = sequences(model(), Api::Completions, r#"{"prompt": ["Hi", "Hi Hi"]}"#).unwrap();
+    assert_eq!(all, [vec![13_048], vec![13_048, 21_018]]);
+}
+
+#[test]
+fn what_only_the_engine_can_tell_is_an_error_with_a_reason() {
+    let image = r#"{"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "u"}}]}]}"#;
+    let reason =
+        |model: &Model, body: &str| sequences(model, Api::Chat, body).unwrap_err().reason();
+    assert_eq!(reason(model(), image), "media");
+    assert_eq!(reason(model(), r#"{"messages": []}"#), "unknown_shape");
+    let template = Some("{{ messages[0].content }}");
+    assert_eq!(reason(&small("{}", None, "{}"), HI), "no_template");
+    for config in [
+        r#"{"model_type": "gpt_oss"}"#,
+        r#"{"model_type": "deepseek_v32"}"#,
+        r#"{"architectures": ["DeepseekV4ForCausalLM"]}"#,
+        r#"{"model_type": "mistral3"}"#,
+        r#"{"text_config": {"model_type": "kimi_k3_text"}}"#,
+    ] {
+        let model = small(config, template, "{}");
+        assert_eq!(reason(&model, HI), "own_renderer", "{config}");
+        // Texts are tokenized here all the same.
+        assert_eq!(
+            sequences(&model, Api::Completions, r#"{"prompt": "a"}"#).unwrap(),
+            [[0]]
+        );
+    }
+    let harmony = Some("<|start|>system<|channel|>");
+    assert_eq!(reason(&small("{}", harmony, "{}"), HI), "own_renderer");
+    let plain = small(r#"{"model_type": "qwen3"}"#, template, "{}");
+    assert_eq!(rendered(&plain, HI).unwrap(), "Hi");
+    let refuses = small("{}", Some("{{ raise_exception('no') }}"), "{}");
+    assert_eq!(reason(&refuses, HI), "template_refused");
+}
+
+#[test]
+fn the_template_is_chosen_by_file_name_and_tools() {
+    let named = r#"{"bos_token": "<s>", "chat_template": [
+        {"name": "default", "template": "{{ bos_token }}default"},
+        {"name": "tool_use", "template": "tools"}]}"#;
+    let with_tools = HI.replacen('{', r#"{"tools": [{"function": {"name": "f"}}], "#, 1);
+    let model = small("{}", None, named);
+    assert_eq!(rendered(&model, HI).unwrap(), "<s>default");
+    assert_eq!(rendered(&model, &with_tools).unwrap(), "tools");
+    let model = small("{}", Some("file"), named);
+    assert_eq!(rendered(&model, HI).unwrap(), "file");
+    assert_eq!(rendered(&model, &with_tools).unwrap(), "file");
+    let empty = small(
+        "{}",
+        Some("  \n"),
+        r#"{"chat_template": "of the configuration"}"#,
+    );
+    assert_eq!(rendered(&empty, HI).unwrap(), "of the configuration");
+}
+
+#[test]
+fn broken_files_are_named() {
+    let load = |change: fn(&mut ModelFiles)| {
+        let mut files = ModelFiles {
+            tokenizer: b"{}".to_vec(),
+            ..ModelFiles::default()
+        };
+        change(&mut files);
+        Model::load(&files).err().unwrap().to_string()
+    };
+    assert!(load(|_| {}).contains("tokenizer.json"));
+    assert!(load(|files| files.config = Some(b"[]".to_vec())).contains("config.json"));
+    assert!(load(|files| files.chat_template = Some("{% if".to_owned())).contains("`default`"));
+}
+
+#[test]
+fn cached_pieces_give_the_ids_of_an_encoding_from_scratch() {
+    let uncached = Model::load_with_cache(&files(), 0).unwrap();
+    let cached = model();
+    let strategy = (
+        prop::sample::select(vec![
+            "",
+            "You are helpful.",
+            "Zürich  北京\n\n",
+            "e\u{301}",
+            "<think>",
+        ]),
+        ".{0,40}",
+    );
+    let mut runner = proptest::test_runner::TestRunner::default();
+    runner
+        .run(&strategy, |(shared, own)| {
+            let text = format!(
+                "<|im_start|>system\n{shared}<|im_end|>\n<|im_start|>user\n{own}<|im_end|>\n"
+            );
+            let expected = uncached.encode(&text, false);
+            prop_assert_eq!(cached.encode(&text, false), expected.clone());
+            prop_assert_eq!(cached.encode(&text, false), expected);
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(uncached.tokenizer().cached_bytes(), 0);
+    assert!(cached.tokenizer().cached_bytes() > 0);
+}

@@ -1,0 +1,84 @@
+//! The shared test data (`WARMPATH_SHARED`): where it is and how its files are read.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use minijinja::Value;
+use serde_json::{Value as Json, json};
+use warmpath::routing::model::ModelFiles;
+use warmpath::routing::request::{Api, Chat, Content, Request};
+
+/// A path in the shared data; `None` (and a line that says what is left out) without it.
+pub(crate) fn shared(path: &str) -> Option<PathBuf> {
+    match std::env::var_os("WARMPATH_SHARED") {
+        Some(root) => {
+            let path = PathBuf::from(root).join(path);
+            assert!(path.exists(), "{} is missing", path.display());
+            Some(path)
+        }
+        None => {
+            println!("left out: WARMPATH_SHARED is not set, so {path} is not tested against");
+            None
+        }
+    }
+}
+
+/// The bytes of a shared file, unpacked.
+pub(crate) fn bytes(path: &str) -> Option<Vec<u8>> {
+    let path = shared(path)?;
+    if path.extension().is_some_and(|end| end == "zst") {
+        let output = Command::new("zstd")
+            .arg("-dc")
+            .arg(&path)
+            .output()
+            .expect("`zstd` unpacks the shared data: install it");
+        assert!(output.status.success(), "zstd -dc {}", path.display());
+        return Some(output.stdout);
+    }
+    Some(std::fs::read(path).unwrap())
+}
+
+/// One JSON value a line.
+pub(crate) fn lines(path: &str) -> Option<Vec<Json>> {
+    let bytes = bytes(path)?;
+    Some(
+        bytes
+            .split(|byte| *byte == b'\n')
+            .filter(|line| !line.is_empty())
+            .map(|line| serde_json::from_slice(line).unwrap())
+            .collect(),
+    )
+}
+
+/// A model folder of the shared data.
+pub(crate) fn model_files(name: &str, template: Option<&str>) -> Option<ModelFiles> {
+    let folder = format!("data/tokenizers/models/{name}");
+    let packed = shared(&folder)?.join("tokenizer.json.zst").exists();
+    let ending = if packed { ".zst" } else { "" };
+    Some(ModelFiles {
+        tokenizer: bytes(&format!("{folder}/tokenizer.json{ending}"))?,
+        tokenizer_config: bytes(&format!("{folder}/tokenizer_config.json")),
+        chat_template: template.map(|path| {
+            String::from_utf8(bytes(&format!("data/tokenizers/chat-templates/{path}")).unwrap())
+                .unwrap()
+        }),
+        config: None,
+    })
+}
+
+/// A JSON value as templates see it, by the way every body takes.
+pub(crate) fn template_value(value: &Json) -> Value {
+    let body = json!({"messages": [{"role": "user", "content": value}]});
+    let chat = chat(&body).expect("a chat");
+    let message = chat.messages.get_item_by_index(0).unwrap();
+    message.get_attr("content").unwrap()
+}
+
+/// A body read as a chat.
+pub(crate) fn chat(body: &Json) -> Option<Chat> {
+    let request = Request::parse(Api::Chat, body.to_string().as_bytes()).unwrap();
+    match request.content {
+        Content::Chat(chat) => Some(*chat),
+        _ => None,
+    }
+}
