@@ -299,7 +299,9 @@ impl Tokens {
             Err(reason) => reason,
         };
         self.metrics.degraded(first);
-        let asked = self.engine.sequences(entry, request, body, authorization);
+        let asked = self
+            .engine
+            .sequences(entry, request.api, body, authorization);
         match asked.await {
             Ok(ids) => (TokenSource::Engine, exact(ids), Some(first)),
             Err(reason) => {
@@ -342,8 +344,10 @@ impl Tokens {
         }
     }
 
-    fn estimates(&self, _request: &Request, body: &[u8]) -> Vec<Sequence> {
-        vec![estimate(body.to_vec(), self.settings.bytes_per_token)]
+    /// One estimate for the whole request: its prompts' text in order, or the body where no text is understood.
+    fn estimates(&self, request: &Request, body: &[u8]) -> Vec<Sequence> {
+        let text = request.text().unwrap_or_else(|| body.to_vec());
+        vec![estimate(text, self.settings.bytes_per_token)]
     }
 }
 

@@ -278,7 +278,7 @@ mod tests {
             .unwrap();
         let mut labels: Vec<&str> = Vec::new();
         for metric in family.get_metric() {
-            assert_eq!(metric.get_counter().value(), 1.0);
+            assert_eq!(metric.get_counter().get_value(), 1.0);
             labels.push(metric.get_label()[0].value());
         }
         labels.sort_unstable();

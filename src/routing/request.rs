@@ -55,4 +55,8 @@ impl Request {
             <serde_json::Error as serde::de::Error>::custom("stub"),
         ))
     }
+    /// The prompts' text in order, for an estimate; `None` when the body holds no text that we understand.
+    pub fn text(&self) -> Option<Vec<u8>> {
+        None
+    }
 }

@@ -23,7 +23,7 @@ use self::memory::Memory;
 use self::shape::{Prompt, prompts};
 use super::catalog::Entry;
 use crate::metrics::token_sources::{Degradation, EngineCall, TokenMetrics};
-use crate::routing::request::Request;
+use crate::routing::request::Api;
 
 /// Token ids remembered (4 bytes each): some hundred long prompts. The engine's answer costs it
 /// milliseconds, a client's retry or a second picker's spill need not cost it twice.
@@ -76,11 +76,11 @@ impl EngineTokenizer {
     pub(super) async fn sequences(
         &self,
         entry: &Entry,
-        request: &Request,
+        api: Api,
         body: &[u8],
         authorization: Option<&str>,
     ) -> Result<Vec<Vec<u32>>, Degradation> {
-        let prompts = prompts(request.api, entry, body)?;
+        let prompts = prompts(api, entry, body)?;
         let mut sequences = Vec::with_capacity(prompts.len());
         for prompt in prompts {
             sequences.push(match prompt {
