@@ -41,6 +41,16 @@ pub enum Understood {
     LoadOnly(LoadOnly),
 }
 
+impl Understood {
+    /// The engine will look into its cache for it, as far as is known.
+    pub const fn reads_cache(&self) -> bool {
+        match self {
+            Self::Content { reads_cache, .. } => *reads_cache,
+            Self::LoadOnly(_) => true,
+        }
+    }
+}
+
 /// One pick as it was made.
 #[derive(Debug)]
 pub struct Picked {

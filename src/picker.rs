@@ -9,7 +9,6 @@ mod routable;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use bytes::Bytes;
 use tracing::{debug, warn};
 
 use self::flight::PickedFlight;
@@ -19,9 +18,8 @@ use crate::extproc::pick::{Pick, Rejection, RequestBody, RequestHead};
 use crate::metrics::picks::{LoadOnly, PickMetrics};
 use crate::routing::block::{Scope, Sequence};
 use crate::routing::endpoint::EndpointId;
-use crate::routing::request::{Api, Request};
+use crate::routing::request::Request;
 use crate::routing::router::{Ask, Decision, Router};
-use crate::routing::tokens::TokenCount;
 use crate::tokens::{Tokenized, Tokens};
 
 /// Asks for a fresh report of an endpoint that was idle and got a request.
@@ -66,33 +64,26 @@ impl Picker {
 
     /// What the request asks to prefill, as well as it can be known.
     async fn prompt(&self, head: &RequestHead, body: RequestBody) -> Result<Prompt, Rejection> {
-        match routable(head, body) {
-            Ok((api, body)) => {
-                let request = self.parse(api, &body).await?;
-                let authorization = head.authorization.as_deref();
-                let tokenized = self.tokens.tokenize(&request, &body, authorization);
-                Ok(Prompt::by_content(&request, tokenized.await))
-            }
-            Err(reason) => Ok(Prompt::by_load(reason)),
-        }
-    }
-
-    async fn parse(&self, api: Api, body: &Bytes) -> Result<Arc<Request>, Rejection> {
+        let (api, body) = match routable(head, body) {
+            Ok(readable) => readable,
+            Err(reason) => return Ok(Prompt::by_load(reason)),
+        };
         let bytes = body.clone();
         let parse = move || Request::parse(api, &bytes);
-        match self.tokens.offload().run(body.len(), parse).await {
-            Ok(Ok(request)) => Ok(Arc::new(request)),
+        let request = match self.tokens.offload().run(body.len(), parse).await {
+            Ok(Ok(request)) => Arc::new(request),
             Ok(Err(malformed)) => {
                 self.metrics.malformed();
-                Err(Rejection::Malformed(malformed.to_string()))
+                return Err(Rejection::Malformed(malformed.to_string()));
             }
             Err(error) => {
-                warn!(%error, "parsing a request was lost");
-                Err(Rejection::Unavailable(
-                    "the endpoint picker is shutting down".to_owned(),
-                ))
+                warn!(%error, "reading a request was lost");
+                return Ok(Prompt::by_load(LoadOnly::Lost));
             }
-        }
+        };
+        let authorization = head.authorization.as_deref();
+        let tokenized = self.tokens.tokenize(&request, &body, authorization).await;
+        Ok(Prompt::by_content(&request, tokenized))
     }
 
     /// Everything that follows from a decision: log, metrics, waking, and the flight that owns its booking.
@@ -146,7 +137,10 @@ impl Pick for Picker {
     async fn pick(&self, head: RequestHead, body: RequestBody) -> Result<PickedFlight, Rejection> {
         let started = Instant::now();
         let prompt = self.prompt(&head, body).await?;
-        let prepared = self.router.prepare(&prompt.sequences, &prompt.scope);
+        let mut prepared = self.router.prepare(&prompt.sequences, &prompt.scope);
+        if !prompt.understood.reads_cache() {
+            prepared = prepared.bypassing_cache();
+        }
         let ask = Ask {
             subset: head.subset.as_deref(),
             alternates: self.alternates,
@@ -168,13 +162,8 @@ impl Pick for Picker {
 
 impl Prompt {
     fn by_content(request: &Request, tokenized: Tokenized) -> Self {
-        let sequences = if request.reads_cache {
-            tokenized.sequences
-        } else {
-            tokenized.sequences.into_iter().map(uncacheable).collect()
-        };
         Self {
-            sequences,
+            sequences: tokenized.sequences,
             scope: Scope {
                 adapter: tokenized.adapter,
                 salt: request.salt.as_deref().map(Arc::from),
@@ -195,18 +184,6 @@ impl Prompt {
             scope: Scope::default(),
             understood: Understood::LoadOnly(reason),
         }
-    }
-}
-
-/// A prompt of the same length that matches nothing: the engine computes all of it, whatever is cached.
-fn uncacheable(sequence: Sequence) -> Sequence {
-    let tokens = match sequence {
-        Sequence::Tokens(ids) => TokenCount::of(&ids),
-        Sequence::Estimate { tokens, .. } => tokens,
-    };
-    Sequence::Estimate {
-        tokens,
-        text: Vec::new(),
     }
 }
 

@@ -230,6 +230,7 @@ impl Tokens {
 
     fn replace_table(&self, catalog: &Catalog) {
         *self.table.write() = Arc::new(catalog.table(&self.settings));
+        self.engine.forget_answers();
         self.changed.notify_one();
     }
 
@@ -239,6 +240,7 @@ impl Tokens {
             Arc::clone(&self.store),
             self.hub.clone(),
             self.retry,
+            self.settings.cache_bytes,
             Arc::clone(&self.metrics),
         );
         let wanted = || Arc::clone(&self.table.read()).wanted();
@@ -335,7 +337,7 @@ impl Tokens {
             Ok(Ok(ids)) => Ok(ids),
             Ok(Err(error)) => {
                 debug!(%error, "the model's own tokenizer does not make this request's tokens");
-                Err(Degradation::NotRenderable)
+                Err(Degradation::NotRenderable(error.reason()))
             }
             Err(error) => {
                 debug!(%error, "tokenizing was lost");

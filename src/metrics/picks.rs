@@ -28,6 +28,8 @@ pub enum LoadOnly {
     BodyUnseen,
     /// The gateway cut the body off.
     BodyPartial,
+    /// Reading it was lost on a blocking thread.
+    Lost,
 }
 
 /// How the request of a pick ended.
@@ -70,6 +72,7 @@ impl LoadOnly {
             Self::ContentType => "content_type",
             Self::BodyUnseen => "body_unseen",
             Self::BodyPartial => "body_partial",
+            Self::Lost => "lost",
         }
     }
 }

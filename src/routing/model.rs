@@ -42,6 +42,15 @@ pub enum TokensError {
     NoTemplate,
 }
 
+impl TokensError {
+    /// A label of a closed set, for logs and metrics.
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::NoTemplate => "no_template",
+        }
+    }
+}
+
 /// A loaded model. Cheap to share; `sequences` takes `&self` from many threads.
 pub struct Model {}
 
@@ -52,6 +61,14 @@ impl Model {
     /// When the tokenizer or the template cannot be understood.
     pub fn load(_files: &ModelFiles) -> Result<Self, LoadError> {
         Ok(Self {})
+    }
+
+    /// The same with a bound for the cache of text pieces, in bytes (0: none).
+    ///
+    /// # Errors
+    /// When the tokenizer or the template cannot be understood.
+    pub fn load_with_cache(files: &ModelFiles, _cache_bytes: usize) -> Result<Self, LoadError> {
+        Self::load(files)
     }
 
     /// The token ids of each prompt of a request, in order.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use parking_lot::Mutex;
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use rustc_hash::FxHashMap;
 use tokio::sync::Semaphore;
 use tokio::time::timeout_at;
@@ -67,6 +67,11 @@ impl EngineTokenizer {
             paused: Mutex::default(),
             metrics,
         }
+    }
+
+    /// Forgets all answers: an engine said something new, and a name may mean another tokenizer now.
+    pub(super) fn forget_answers(&self) {
+        *self.memory.lock() = Memory::new(MEMORY_TOKENS);
     }
 
     /// The token ids of each prompt of a request, from an engine that serves its model.
@@ -160,8 +165,9 @@ impl EngineTokenizer {
             .post(format!("http://{engine}/tokenize"))
             .header(CONTENT_TYPE, "application/json")
             .body(payload);
-        if let Some(authorization) = authorization {
-            call = call.header(AUTHORIZATION, authorization);
+        // A value that is no header value is not worth the engine's answer; it must not look like its fault.
+        if let Some(value) = authorization.and_then(|text| HeaderValue::from_str(text).ok()) {
+            call = call.header(AUTHORIZATION, value);
         }
         let response = call.send().await.map_err(|error| {
             debug!(%engine, %error, "engine not reached for tokens");
@@ -171,6 +177,7 @@ impl EngineTokenizer {
         if !status.is_success() {
             debug!(%engine, status = status.as_u16(), "engine gives no tokens");
             return Err(match status.as_u16() {
+                404 | 405 => Degradation::EngineWithoutTokenize,
                 400..=499 => Degradation::EngineRefused,
                 500..=599 => Degradation::EngineFailed,
                 _ => Degradation::EngineUnreadable,
@@ -199,6 +206,7 @@ fn is_engines_fault(reason: Degradation) -> bool {
         reason,
         Degradation::EngineTimeout
             | Degradation::EngineUnreachable
+            | Degradation::EngineWithoutTokenize
             | Degradation::EngineFailed
             | Degradation::EngineUnreadable
     )

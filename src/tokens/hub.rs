@@ -1,5 +1,6 @@
 //! Model files by hub id: downloaded once into a cache directory, off the request path.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use crate::routing::model::ModelFiles;
 const FILE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// How the hub is reached.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct HubAccess {
     /// Base URL; `None` is the public hub.
     pub endpoint: Option<String>,
@@ -23,6 +24,18 @@ pub struct HubAccess {
     pub cache_directory: PathBuf,
     /// Only the cache is used, nothing is asked.
     pub offline: bool,
+}
+
+impl fmt::Debug for HubAccess {
+    /// All but the token, which is nobody's business in a log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HubAccess")
+            .field("endpoint", &self.endpoint)
+            .field("has_token", &self.token.is_some())
+            .field("cache_directory", &self.cache_directory)
+            .field("offline", &self.offline)
+            .finish()
+    }
 }
 
 impl HubAccess {

@@ -115,6 +115,10 @@ pub(super) struct Loader {
     store: Arc<Store>,
     hub: Arc<HubAccess>,
     retry: Retry,
+    /// For all models' caches together.
+    cache_bytes: usize,
+    /// Models wanted by now, never 0: each gets its share of the caches when it is loaded.
+    wanted: usize,
     metrics: Arc<TokenMetrics>,
     jobs: JoinSet<Job>,
     /// Places under way, as they really are.
@@ -129,12 +133,15 @@ impl Loader {
         store: Arc<Store>,
         hub: HubAccess,
         retry: Retry,
+        cache_bytes: usize,
         metrics: Arc<TokenMetrics>,
     ) -> Self {
         Self {
             store,
             hub: Arc::new(hub),
             retry,
+            cache_bytes,
+            wanted: 1,
             metrics,
             jobs: JoinSet::new(),
             under_way: FxHashSet::default(),
@@ -152,6 +159,7 @@ impl Loader {
     ) {
         loop {
             let wanted = wanted();
+            self.wanted = wanted.len().max(1);
             self.drop_unwanted(&wanted);
             for places in &wanted {
                 self.advance(places).await;
@@ -203,8 +211,11 @@ impl Loader {
         self.trials.entry(place.clone()).or_default().retry_at = None;
         self.under_way.insert(real.clone());
         let (place, hub) = (place.clone(), Arc::clone(&self.hub));
+        let cache_bytes = self.cache_bytes / self.wanted;
         self.jobs.spawn(async move {
-            let outcome = AssertUnwindSafe(load(&place, &hub)).catch_unwind().await;
+            let outcome = AssertUnwindSafe(load(&place, &hub, cache_bytes))
+                .catch_unwind()
+                .await;
             let outcome = outcome.unwrap_or(Err(Failure::Panicked));
             (place, real, outcome)
         });
@@ -331,7 +342,11 @@ async fn real_place(place: &ModelSource) -> ModelSource {
 }
 
 /// Reads or downloads the files, and makes a model of them on a blocking thread.
-async fn load(place: &ModelSource, hub: &HubAccess) -> Result<Option<Model>, Failure> {
+async fn load(
+    place: &ModelSource,
+    hub: &HubAccess,
+    cache_bytes: usize,
+) -> Result<Option<Model>, Failure> {
     let files = match place {
         ModelSource::Directory(folder) => {
             let folder = folder.clone();
@@ -342,7 +357,7 @@ async fn load(place: &ModelSource, hub: &HubAccess) -> Result<Option<Model>, Fai
     let Some(files) = files else {
         return Ok(None);
     };
-    let model = spawn_blocking(move || Model::load(&files)).await??;
+    let model = spawn_blocking(move || Model::load_with_cache(&files, cache_bytes)).await??;
     Ok(Some(model))
 }
 

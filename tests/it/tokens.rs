@@ -315,6 +315,7 @@ async fn whatever_the_engine_does_the_request_gets_its_estimate() {
     };
     for (answer, settings) in [
         (Answer::Status(400), settings()),
+        (Answer::Status(404), settings()),
         (Answer::Status(302), settings()),
         (Answer::Status(503), settings()),
         (Answer::Text("tokens"), settings()),
