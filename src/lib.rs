@@ -20,6 +20,7 @@ pub mod admin;
 pub mod app;
 pub mod args;
 pub mod config;
+pub mod decisions;
 pub mod metrics;
 pub mod readiness;
 pub mod telemetry;

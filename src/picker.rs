@@ -1,1 +1,222 @@
 //! The request's path between wire and decision: parse, tokenize, hash, pick.
+//!
+//! [`Picker::pick`] reads top to bottom. What a request's head and body allow is decided in [`routable`], what
+//! becomes of a pick afterwards in [`flight`].
+
+pub mod flight;
+mod routable;
+
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use tracing::{debug, warn};
+
+use self::flight::PickedFlight;
+use self::routable::routable;
+use crate::decisions::{Decisions, Picked, Understood, shortened};
+use crate::extproc::pick::{Pick, Rejection, RequestBody, RequestHead};
+use crate::metrics::picks::{LoadOnly, PickMetrics};
+use crate::routing::block::{Scope, Sequence};
+use crate::routing::endpoint::EndpointId;
+use crate::routing::request::Request;
+use crate::routing::router::{Ask, Decision, Router};
+use crate::tokens::{Tokenized, Tokens};
+
+/// Asks for a fresh report of an endpoint that was idle and got a request.
+pub type Wake = Arc<dyn Fn(EndpointId) + Send + Sync>;
+
+/// Makes picks for all streams.
+pub struct Picker {
+    tokens: Arc<Tokens>,
+    router: Arc<Router>,
+    decisions: Arc<Decisions>,
+    metrics: Arc<PickMetrics>,
+    wake: Wake,
+    alternates: usize,
+}
+
+/// A request as the router needs it.
+struct Prompt {
+    sequences: Vec<Sequence>,
+    scope: Scope,
+    understood: Understood,
+}
+
+impl Picker {
+    /// A picker that names `alternates` further endpoints beside the one chosen.
+    pub fn new(
+        tokens: Arc<Tokens>,
+        router: Arc<Router>,
+        decisions: Arc<Decisions>,
+        metrics: Arc<PickMetrics>,
+        wake: Wake,
+        alternates: usize,
+    ) -> Self {
+        Self {
+            tokens,
+            router,
+            decisions,
+            metrics,
+            wake,
+            alternates,
+        }
+    }
+
+    /// What the request asks to prefill, as well as it can be known.
+    async fn prompt(&self, head: &RequestHead, body: RequestBody) -> Result<Prompt, Rejection> {
+        let (api, body) = match routable(head, body) {
+            Ok(readable) => readable,
+            Err(reason) => return Ok(Prompt::by_load(reason)),
+        };
+        let bytes = body.clone();
+        let parse = move || Request::parse(api, &bytes);
+        let request = match self.tokens.offload().run(body.len(), parse).await {
+            Ok(Ok(request)) => Arc::new(request),
+            Ok(Err(malformed)) => {
+                self.metrics.malformed();
+                return Err(Rejection::Malformed(malformed.to_string()));
+            }
+            Err(error) => {
+                warn!(%error, "reading a request was lost");
+                return Ok(Prompt::by_load(LoadOnly::Lost));
+            }
+        };
+        let authorization = head.authorization.as_deref();
+        let tokenized = self.tokens.tokenize(&request, &body, authorization).await;
+        Ok(Prompt::by_content(&request, tokenized))
+    }
+
+    /// Everything that follows from a decision: log, metrics, waking, and the flight that owns its booking.
+    fn depart(
+        &self,
+        decision: Decision,
+        understood: Understood,
+        request_id: Option<&str>,
+        started: Instant,
+    ) -> PickedFlight {
+        let picked_at = Instant::now();
+        let took = picked_at.duration_since(started);
+        if decision.woke {
+            (self.wake)(decision.id);
+        }
+        log(&decision, &understood, request_id, took.as_micros());
+        let load_only = match &understood {
+            Understood::LoadOnly(reason) => Some(*reason),
+            Understood::Content { .. } => None,
+        };
+        let series = self.metrics.picked(&decision, load_only, took);
+        let destination = destination(&decision);
+        let record = self.decisions.push(Picked {
+            at: SystemTime::now(),
+            request_id: request_id.map(shortened),
+            understood,
+            id: decision.id,
+            name: decision.name,
+            address: decision.address,
+            prompt: decision.prompt,
+            cached: decision.cached,
+            queued: decision.queued,
+            guards_overruled: decision.guards_overruled,
+            considered: decision.considered,
+            took,
+        });
+        PickedFlight::new(
+            destination,
+            decision.reservation,
+            record,
+            Arc::clone(&self.metrics),
+            series,
+            picked_at,
+        )
+    }
+}
+
+impl Pick for Picker {
+    type Flight = PickedFlight;
+
+    async fn pick(&self, head: RequestHead, body: RequestBody) -> Result<PickedFlight, Rejection> {
+        let started = Instant::now();
+        let prompt = self.prompt(&head, body).await?;
+        let mut prepared = self.router.prepare(&prompt.sequences, &prompt.scope);
+        if !prompt.understood.reads_cache() {
+            prepared = prepared.bypassing_cache();
+        }
+        let ask = Ask {
+            subset: head.subset.as_deref(),
+            alternates: self.alternates,
+            now: Instant::now(),
+            chance: fastrand::u64(..),
+        };
+        let decision = self.router.pick(&prepared, &ask).map_err(|refusal| {
+            self.metrics.refused(refusal);
+            Rejection::Unavailable(refusal.to_string())
+        })?;
+        Ok(self.depart(
+            decision,
+            prompt.understood,
+            head.request_id.as_deref(),
+            started,
+        ))
+    }
+}
+
+impl Prompt {
+    fn by_content(request: &Request, tokenized: Tokenized) -> Self {
+        Self {
+            sequences: tokenized.sequences,
+            scope: Scope {
+                adapter: tokenized.adapter,
+                salt: request.salt.as_deref().map(Arc::from),
+            },
+            understood: Understood::Content {
+                api: request.api,
+                model: request.model.as_deref().map(shortened),
+                source: tokenized.source,
+                degraded: tokenized.degraded,
+                reads_cache: request.reads_cache,
+            },
+        }
+    }
+
+    fn by_load(reason: LoadOnly) -> Self {
+        Self {
+            sequences: Vec::new(),
+            scope: Scope::default(),
+            understood: Understood::LoadOnly(reason),
+        }
+    }
+}
+
+/// The chosen address, then the alternates, as the gateway reads them.
+fn destination(decision: &Decision) -> String {
+    let mut destination = decision.address.to_string();
+    for alternate in &decision.alternates {
+        destination.push(',');
+        destination.push_str(&alternate.to_string());
+    }
+    destination
+}
+
+/// The one line of a request.
+fn log(decision: &Decision, understood: &Understood, request_id: Option<&str>, elapsed_us: u128) {
+    let (model, token_source) = match understood {
+        Understood::Content { model, source, .. } => (model.as_deref(), source.as_str()),
+        Understood::LoadOnly(_) => (None, "none"),
+    };
+    let uncached = decision.prompt.saturating_sub(decision.cached);
+    debug!(
+        request_id,
+        endpoint = %decision.name,
+        model,
+        prompt_tokens = decision.prompt.get(),
+        cached_tokens = decision.cached.get(),
+        queued_tokens = decision.queued.get(),
+        cost_tokens = (decision.queued + uncached).get(),
+        token_source,
+        elapsed_us,
+        "picked endpoint"
+    );
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,40 @@
 //! Token ids for requests: the model's own tokenizer here, else the engine's, else an estimate.
+//!
+//! A request never waits for a file or fails for want of tokens: it takes the best way there is now, and says
+//! which and why. Files are read in the background by [`Tokens::run`]. In the order a request meets them:
+//! `catalog` (what the model name means), `loader` (the models that are loaded), `offload` (where the work is
+//! done), `engine`, `estimate`; `files` and `hub` are the loader's.
 
+mod catalog;
+mod engine;
+mod estimate;
+mod files;
+pub mod hub;
+mod loader;
+pub mod offload;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+use self::catalog::{Catalog, Entry, Table};
+use self::engine::EngineTokenizer;
+use self::estimate::estimate;
+use self::hub::HubAccess;
+use self::loader::{Loader, Store};
+use self::offload::Offload;
+use crate::metrics::token_sources::{Degradation, TokenMetrics};
 use crate::routing::block::Sequence;
+use crate::routing::model::{Model, RenderContext};
+use crate::routing::request::Request;
 
 /// Which of the three ways made a request's tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -15,6 +47,17 @@ pub enum TokenSource {
     Estimate,
 }
 
+impl TokenSource {
+    /// The word in logs and pages.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Engine => "engine",
+            Self::Estimate => "estimate",
+        }
+    }
+}
+
 /// A request's prompts.
 #[derive(Clone, Debug)]
 pub struct Tokenized {
@@ -24,38 +67,80 @@ pub struct Tokenized {
     pub adapter: Option<Arc<str>>,
     /// How they were made.
     pub source: TokenSource,
-    /// Why not by the best way, for logs and a bounded metric label.
+    /// Why not in this process, from a closed set of words.
     pub degraded: Option<&'static str>,
 }
 
 /// Where a model's files come from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ModelSource {
     /// A folder with `tokenizer.json` and friends.
-    Directory(std::path::PathBuf),
+    Directory(PathBuf),
     /// A hub id, optionally `id@revision`.
     Hub(String),
+}
+
+impl fmt::Display for ModelSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Directory(path) => path.display().fmt(f),
+            Self::Hub(id) => write!(f, "hub:{id}"),
+        }
+    }
 }
 
 /// How tokens are made.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Sources by the model name that requests use.
-    pub models: std::collections::BTreeMap<String, ModelSource>,
+    pub models: BTreeMap<String, ModelSource>,
     /// A folder whose sub-folders are models (named like the model or like its root's last part).
-    pub directory: Option<std::path::PathBuf>,
+    pub directory: Option<PathBuf>,
     /// Whether model roots that engines name may be fetched from the hub.
     pub hub: bool,
     /// Where downloaded files are kept.
-    pub cache_directory: Option<std::path::PathBuf>,
+    pub cache_directory: Option<PathBuf>,
     /// Bytes of token ids kept for text pieces seen before, over all models.
     pub cache_bytes: usize,
     /// Longest wait for an engine's `/tokenize`.
-    pub engine_timeout: std::time::Duration,
+    pub engine_timeout: Duration,
     /// `/tokenize` calls at once.
     pub engine_concurrency: usize,
     /// Bytes a token, for the estimate.
     pub bytes_per_token: f64,
+}
+
+/// When a failed load is tried again.
+#[derive(Clone, Copy, Debug)]
+pub struct Retry {
+    /// After the first failure; it doubles with each further one.
+    pub first: Duration,
+    /// It grows to this, and a place without files is looked at this often.
+    pub longest: Duration,
+    /// After files that cannot be used were read: they seldom change, and each try costs a core a second.
+    pub unusable: Duration,
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self {
+            first: Duration::from_secs(1),
+            longest: Duration::from_secs(60),
+            unusable: Duration::from_secs(600),
+        }
+    }
+}
+
+impl Retry {
+    fn after(self, failures: u32) -> Duration {
+        let factor = 1_u32.checked_shl(failures).unwrap_or(u32::MAX);
+        self.first.saturating_mul(factor).min(self.longest)
+    }
+
+    /// Between three and five quarters of `wait`, so that many pickers do not come back at once.
+    fn jittered(self, wait: Duration) -> Duration {
+        wait.mul_f64(0.75 + fastrand::f64() / 2.0)
+    }
 }
 
 /// One entry of an engine's `/v1/models`.
@@ -72,50 +157,210 @@ pub struct ServedModel {
 }
 
 /// Makes token ids for requests. One value serves all streams.
-pub struct Tokens {}
+pub struct Tokens {
+    settings: Settings,
+    hub: HubAccess,
+    retry: Retry,
+    /// Written when an engine says something new, under the lock for one comparison or copy.
+    catalog: Mutex<Catalog>,
+    /// Made from the catalog; replaced whole, so a request holds the lock to clone one `Arc`.
+    table: RwLock<Arc<Table>>,
+    changed: Notify,
+    store: Arc<Store>,
+    offload: Offload,
+    engine: EngineTokenizer,
+    metrics: Arc<TokenMetrics>,
+}
 
 impl Tokens {
-    /// Nothing is loaded yet; `run` loads in the background.
-    pub fn new(
-        _settings: Settings,
-        _metrics: Arc<crate::metrics::token_sources::TokenMetrics>,
+    /// Nothing is loaded yet; `run` loads in the background. How the hub is reached comes from the
+    /// environment's customary variables.
+    pub fn new(settings: Settings, metrics: Arc<TokenMetrics>) -> Arc<Self> {
+        let hub = HubAccess::from_env(settings.cache_directory.clone());
+        Self::with_hub(settings, hub, Retry::default(), metrics)
+    }
+
+    /// The same with the hub and the patience given.
+    pub fn with_hub(
+        settings: Settings,
+        hub: HubAccess,
+        retry: Retry,
+        metrics: Arc<TokenMetrics>,
     ) -> Arc<Self> {
-        Arc::new(Self {})
+        let catalog = Catalog::default();
+        let table = Arc::new(catalog.table(&settings));
+        Arc::new(Self {
+            hub,
+            retry,
+            catalog: Mutex::new(catalog),
+            table: RwLock::new(table),
+            changed: Notify::new(),
+            store: Arc::default(),
+            offload: Offload::default(),
+            engine: EngineTokenizer::new(
+                settings.engine_concurrency,
+                settings.engine_timeout,
+                Arc::clone(&metrics),
+            ),
+            metrics,
+            settings,
+        })
     }
 
     /// An engine told what it serves (asked by the feeds when it joins and now and then).
     pub fn observe(
         &self,
-        _engine: std::net::SocketAddr,
-        _models: Vec<ServedModel>,
-        _version: Option<(u32, u32)>,
+        engine: SocketAddr,
+        models: Vec<ServedModel>,
+        version: Option<(u32, u32)>,
     ) {
+        let mut catalog = self.catalog.lock();
+        if catalog.observe(engine, models, version) {
+            self.replace_table(&catalog);
+        }
     }
 
     /// An engine left.
-    pub fn forget(&self, _engine: std::net::SocketAddr) {}
+    pub fn forget(&self, engine: SocketAddr) {
+        let mut catalog = self.catalog.lock();
+        if catalog.forget(engine) {
+            self.replace_table(&catalog);
+        }
+    }
+
+    fn replace_table(&self, catalog: &Catalog) {
+        *self.table.write() = Arc::new(catalog.table(&self.settings));
+        self.engine.forget_answers();
+        self.changed.notify_one();
+    }
 
     /// Loads (and downloads) what configuration and engines name, off the request path, until `stop`.
-    pub async fn run(self: Arc<Self>, stop: tokio_util::sync::CancellationToken) {
-        stop.cancelled().await;
+    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
+        let loader = Loader::new(
+            Arc::clone(&self.store),
+            self.hub.clone(),
+            self.retry,
+            self.settings.cache_bytes,
+            Arc::clone(&self.metrics),
+        );
+        let wanted = || Arc::clone(&self.table.read()).wanted();
+        loader.run(wanted, &self.changed, stop).await;
+    }
+
+    /// Where CPU work of requests is done; shared with whoever parses them.
+    pub const fn offload(&self) -> &Offload {
+        &self.offload
     }
 
     /// A request's token ids by the best way available. Never fails: it degrades and says so.
-    /// `body` is the raw body (for the estimate), `authorization` the client's header (for the engine's `/tokenize`).
+    /// `body` is the raw body (for the engine and the estimate), `authorization` the client's header (for the
+    /// engine's `/tokenize`).
     pub async fn tokenize(
         &self,
-        _request: &crate::routing::request::Request,
+        request: &Arc<Request>,
         body: &[u8],
-        _authorization: Option<&str>,
+        authorization: Option<&str>,
     ) -> Tokenized {
+        let started = Instant::now();
+        let table = Arc::clone(&self.table.read());
+        let entry = table.resolve(request.model.as_deref());
+        let (source, sequences, degraded) =
+            self.sequences(entry, request, body, authorization).await;
+        let way = match source {
+            TokenSource::Local => &self.metrics.local,
+            TokenSource::Engine => &self.metrics.engine,
+            TokenSource::Estimate => &self.metrics.estimate,
+        };
+        way.made(started.elapsed());
         Tokenized {
-            sequences: vec![Sequence::Estimate {
-                tokens: crate::routing::tokens::TokenCount::of(body),
-                text: body.to_vec(),
-            }],
-            adapter: None,
-            source: TokenSource::Estimate,
-            degraded: Some("stub"),
+            sequences,
+            adapter: entry.and_then(|entry| entry.adapter.clone()),
+            source,
+            degraded: degraded.map(Degradation::as_str),
         }
     }
+
+    /// The three ways, one after the other, and why not the first one.
+    async fn sequences(
+        &self,
+        entry: Option<&Arc<Entry>>,
+        request: &Arc<Request>,
+        body: &[u8],
+        authorization: Option<&str>,
+    ) -> (TokenSource, Vec<Sequence>, Option<Degradation>) {
+        let Some(entry) = entry else {
+            self.metrics.degraded(Degradation::UnknownModel);
+            return (
+                TokenSource::Estimate,
+                self.estimates(request, body),
+                Some(Degradation::UnknownModel),
+            );
+        };
+        let first = match self.local(entry, request, body.len()).await {
+            Ok(ids) => return (TokenSource::Local, exact(ids), None),
+            Err(reason) => reason,
+        };
+        self.metrics.degraded(first);
+        let asked = self
+            .engine
+            .sequences(entry, request.api, body, authorization);
+        match asked.await {
+            Ok(ids) => (TokenSource::Engine, exact(ids), Some(first)),
+            Err(reason) => {
+                self.metrics.degraded(reason);
+                debug!(
+                    first = first.as_str(),
+                    then = reason.as_str(),
+                    "token ids estimated"
+                );
+                let estimates = self.estimates(request, body);
+                (TokenSource::Estimate, estimates, Some(first))
+            }
+        }
+    }
+
+    async fn local(
+        &self,
+        entry: &Entry,
+        request: &Arc<Request>,
+        body_bytes: usize,
+    ) -> Result<Vec<Vec<u32>>, Degradation> {
+        let model: Arc<Model> = self.store.model(&entry.places)?;
+        let context = RenderContext {
+            engine_version: entry.version,
+            unix_time: unix_time(),
+            max_model_len: entry.max_model_len,
+        };
+        let request = Arc::clone(request);
+        let work = move || model.sequences(&request, &context);
+        match self.offload.run(body_bytes, work).await {
+            Ok(Ok(ids)) => Ok(ids),
+            Ok(Err(error)) => {
+                debug!(%error, "the model's own tokenizer does not make this request's tokens");
+                Err(Degradation::NotRenderable(error.reason()))
+            }
+            Err(error) => {
+                debug!(%error, "tokenizing was lost");
+                Err(Degradation::Lost)
+            }
+        }
+    }
+
+    /// One estimate for the whole request: its prompts' text in order, or the body where no text is understood.
+    fn estimates(&self, request: &Request, body: &[u8]) -> Vec<Sequence> {
+        let text = request.text().unwrap_or_else(|| body.to_vec());
+        vec![estimate(text, self.settings.bytes_per_token)]
+    }
+}
+
+fn exact(ids: Vec<Vec<u32>>) -> Vec<Sequence> {
+    ids.into_iter().map(Sequence::Tokens).collect()
+}
+
+fn unix_time() -> i64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .ok()
+        .and_then(|since| i64::try_from(since.as_secs()).ok())
+        .unwrap_or_default()
 }

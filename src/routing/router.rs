@@ -46,6 +46,15 @@ pub struct Prepared {
     pub prompt: TokenCount,
 }
 
+impl Prepared {
+    /// The engine will not look into its cache for this request (`prompt_logprobs`,
+    /// echo with logprobs): it costs its full length everywhere.
+    #[must_use]
+    pub fn bypassing_cache(self) -> Self {
+        self
+    }
+}
+
 /// What a pick may choose from, and when.
 #[derive(Clone, Debug)]
 pub struct Ask<'a> {

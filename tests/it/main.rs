@@ -26,3 +26,7 @@ mod golden_captures;
 mod golden_tokenizers;
 // Recorded bodies of real clients.
 mod golden_requests;
+/// Model files from a stub of the hub: which are asked for, when again, and by whom.
+mod hub;
+/// Token ids by the three ways, against a double of an engine.
+mod tokens;
