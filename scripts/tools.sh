@@ -2,6 +2,7 @@
 # Provides the tools that the demo, the tests and the gate need, and prints the path of the one asked for.
 #
 #   scripts/tools.sh envoy|promtool|cargo-deny     install it if it is missing, then print its path
+#   scripts/tools.sh build                         say what is missing to build Warmpath, if anything
 #   scripts/tools.sh clean                         remove everything installed here
 #
 # Everything lives in one folder outside the clone, so that a second clone builds nothing again:
@@ -83,10 +84,21 @@ install_promtool() {
     publish promtool debian
 }
 
+# The compilers are the one thing that is not installed here: which Rust to use is the user's business.
+check_build() {
+    local wanted found
+    wanted="$(sed -n 's/^rust-version = "\(.*\)"/\1/p' "$here/../Cargo.toml")"
+    need cargo "install Rust $wanted or newer"
+    need rustc "install Rust $wanted or newer"
+    found="$(rustc --version | cut -d' ' -f2)"
+    [ "$(printf '%s\n' "$wanted" "$found" | sort -V | head -n 1)" = "$wanted" ] || fail "Rust $found is too old: install $wanted or newer"
+    need cc "a C compiler is needed (TLS, regular expressions); apt-get install build-essential"
+    need c++ "a C++ compiler is needed (tokenizers); apt-get install build-essential"
+}
+
 install_cargo_deny() {
     ready cargo-deny "$CARGO_DENY_VERSION" && return
-    need cargo "install Rust (see rust-version in Cargo.toml)"
-    need cc "a C compiler is needed; apt-get install build-essential"
+    check_build
     scratch
     say "building cargo-deny $CARGO_DENY_VERSION (some minutes, once) to $tools: the gate checks licences and sources with it"
     # It runs for a second: a quick build beats a fast program.
@@ -115,6 +127,7 @@ case "${1:-}" in
     envoy) lock; install_envoy; echo "$tools/bin/envoy" ;;
     promtool) lock; install_promtool; echo "$tools/bin/promtool" ;;
     cargo-deny) lock; install_cargo_deny; echo "$tools/bin/cargo-deny" ;;
+    build) check_build ;;
     clean) lock; clean ;;
-    *) fail "usage: $0 envoy|promtool|cargo-deny|clean" ;;
+    *) fail "usage: $0 envoy|promtool|cargo-deny|build|clean" ;;
 esac
