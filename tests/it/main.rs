@@ -30,3 +30,7 @@ mod golden_requests;
 mod hub;
 /// Token ids by the three ways, against a double of an engine.
 mod tokens;
+mod support;
+
+// The shipped Envoy configuration, and the support itself.
+mod gateway;

@@ -1,0 +1,7 @@
+//! What integration tests stand on: real tools, a real Envoy, free ports, requests down to the bytes.
+
+pub(crate) mod envoy;
+pub(crate) mod envoy_config;
+pub(crate) mod http;
+pub(crate) mod ports;
+pub(crate) mod tools;
