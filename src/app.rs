@@ -5,9 +5,11 @@
 //!        ─▶ [drain delay] accept no more, streams end ─▶ [at most drain timeout] stop the rest
 //! ```
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::Context as _;
 use serde_json::{Value, json};
@@ -19,20 +21,20 @@ use tracing::info;
 use crate::admin;
 use crate::args::Serve;
 use crate::config;
-use crate::extproc::pick::Pick;
+use crate::decisions::Decisions;
 use crate::extproc::server::{self, Security};
 use crate::feeds::client::Client;
 use crate::feeds::load::Waker;
 use crate::feeds::static_file::EndpointsFile;
 use crate::feeds::supervisor::{Context, Profiles, Supervisor};
 use crate::metrics::Metrics;
+use crate::picker::Picker;
 use crate::readiness::{Awaited, Readiness};
 use crate::routing::router::Router;
 use crate::telemetry::LogControl;
 use crate::tokens::Tokens;
 
 mod listen;
-mod load_only;
 mod tasks;
 
 use tasks::{Stages, Tasks};
@@ -147,18 +149,22 @@ impl Bound {
         info!(%grpc, %health, %metrics, endpoints, "picker serves");
         let (drain, readiness) = (self.drain, self.readiness.clone());
         let waker = Arc::new(Waker::default());
-        // The one line where the decision is plugged into the wire.
-        let picker = Arc::new(load_only::LoadOnly::new(
-            Arc::clone(&self.router),
-            Arc::clone(&waker),
-            self.settings.alternates,
-        ));
-        let stages = self.spawn(waker, picker);
+        let stages = self.spawn(waker);
         stages.run(drain, &readiness, signals).await
     }
 
     /// Starts every task. The ext-proc server stops first, the others when it has ended.
-    fn spawn<P: Pick>(self, waker: Arc<Waker>, picker: Arc<P>) -> Stages {
+    fn spawn(self, waker: Arc<Waker>) -> Stages {
+        let decisions = Arc::new(Decisions::new(self.settings.decisions));
+        let rung = Arc::clone(&waker);
+        let picker = Picker::new(
+            Arc::clone(&self.tokens),
+            Arc::clone(&self.router),
+            Arc::clone(&decisions),
+            Arc::clone(&self.metrics.picks),
+            Arc::new(move |id| rung.wake(id)),
+            self.settings.alternates,
+        );
         let accepting = CancellationToken::new();
         let rest = CancellationToken::new();
         let mut front = Tasks::default();
@@ -168,7 +174,7 @@ impl Bound {
                 self.grpc,
                 self.security,
                 self.settings.wire,
-                picker,
+                Arc::new(picker),
                 self.readiness.watch(),
                 Arc::clone(&self.metrics.wire),
                 accepting.clone(),
@@ -186,8 +192,7 @@ impl Bound {
             log: self.log,
             settings: self.settings.summary,
             engine: engine_page(Arc::clone(&profiles)),
-            // Until the picker keeps its decisions there are none to show.
-            decisions: Box::new(|_n| json!([])),
+            decisions: decisions_page(decisions, Arc::clone(&self.router)),
         });
         let admin = admin::serve(self.admin, pages, rest.clone());
         others.spawn("admin server", async { Ok(admin.await?) });
@@ -203,6 +208,7 @@ impl Bound {
             profiles,
             report_metrics: Arc::clone(&self.metrics.reports),
             event_metrics: Arc::clone(&self.metrics.events),
+            pick_metrics: Arc::clone(&self.metrics.picks),
         });
         let feeds = supervisor.run(pool_versions, self.first_pool, rest.clone());
         others.spawn("feeds", async { Ok(feeds.await?) });
@@ -228,6 +234,21 @@ impl Bound {
             rest,
         }
     }
+}
+
+/// The last decisions, with the names of the endpoints that are still there.
+fn decisions_page(
+    decisions: Arc<Decisions>,
+    router: Arc<Router>,
+) -> Box<dyn Fn(usize) -> Value + Send + Sync> {
+    Box::new(move |n| {
+        let names: HashMap<_, _> = router
+            .endpoints(Instant::now())
+            .into_iter()
+            .map(|view| (view.id, view.endpoint.name))
+            .collect();
+        decisions.to_json(n, |id| names.get(&id).cloned())
+    })
 }
 
 /// What an engine told of itself, as pages show it.

@@ -154,14 +154,14 @@ impl Decisions {
         record
     }
 
-    /// The last ones, newest first.
-    pub fn latest(&self) -> Vec<Arc<Record>> {
-        self.records.lock().iter().rev().cloned().collect()
+    /// The last `n`, newest first.
+    pub fn latest(&self, n: usize) -> Vec<Arc<Record>> {
+        self.records.lock().iter().rev().take(n).cloned().collect()
     }
 
-    /// All of them as JSON, newest first. `name` tells the name of an endpoint that is still there.
-    pub fn to_json(&self, name: impl Fn(EndpointId) -> Option<EndpointName>) -> Value {
-        self.latest()
+    /// The last `n` as JSON, newest first. `name` tells the name of an endpoint that is still there.
+    pub fn to_json(&self, n: usize, name: impl Fn(EndpointId) -> Option<EndpointName>) -> Value {
+        self.latest(n)
             .iter()
             .map(|record| record_json(record, &name))
             .collect()

@@ -16,6 +16,7 @@ use super::load::{self, ReportLoop, Waker};
 use super::pool::Pool;
 use super::probe::{self, Events, ProbeLoop, Profile};
 use crate::metrics::events::EventMetrics;
+use crate::metrics::picks::PickMetrics;
 use crate::metrics::reports::ReportMetrics;
 use crate::readiness::Awaited;
 use crate::routing::cache::FeedState;
@@ -47,6 +48,8 @@ pub struct Context {
     pub report_metrics: Arc<ReportMetrics>,
     /// Counts of events.
     pub event_metrics: Arc<EventMetrics>,
+    /// Counts of picks, whose series go with their endpoint.
+    pub pick_metrics: Arc<PickMetrics>,
 }
 
 /// Why the world no longer comes in.
@@ -176,6 +179,7 @@ impl Supervisor {
         if let Some(group) = self.groups.remove(&endpoint.name) {
             info!(endpoint = %endpoint.name, address = %endpoint.address, "endpoint left");
             self.context.router.leave(group.id);
+            self.context.pick_metrics.forget(group.id);
             group.stop.cancel();
         }
     }

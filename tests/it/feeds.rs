@@ -297,6 +297,7 @@ fn context() -> (Context, Metrics) {
         profiles: Profiles::default(),
         report_metrics: Arc::clone(&metrics.reports),
         event_metrics: Arc::clone(&metrics.events),
+        pick_metrics: Arc::clone(&metrics.picks),
     };
     (context, metrics)
 }
