@@ -70,7 +70,15 @@ fn refusals_name_line_column_and_what_was_expected() {
             "w.yaml:2:1: duplicate mapping key",
         ),
         ("policy: [\n", "w.yaml:1:"),
-        ("- policy\n", "w.yaml:1:1: "),
+        (
+            "- policy\n",
+            "w.yaml:1:1: keys with values are expected here",
+        ),
+        (
+            "guards:\n",
+            "w.yaml:1:7: keys with values are expected here",
+        ),
+        ("policy: least-prefill\n---\npolicy: x\n", "w.yaml:3:1: "),
     ];
     for (text, expected) in cases {
         let refusal = parse(text).expect_err(text);
