@@ -56,7 +56,10 @@ fn refusals_name_line_column_and_what_was_expected() {
             "reports:\n  path: metrics\n",
             "w.yaml:2:9: `metrics` is not a URL path",
         ),
-        ("tokenizers:\n  hub: perhaps\n", "w.yaml:2:8: "),
+        (
+            "tokenizers:\n  hub: perhaps\n",
+            "w.yaml:2:8: `perhaps` is not `true` or `false`",
+        ),
         (
             "tokenizers:\n  models: {m: {dir: /x}}\n",
             "unknown variant `dir`, expected one of directory, hub",
