@@ -1,5 +1,7 @@
 //! Reading YAML so that an error says where in the text it is.
 
+use serde_yaml::{Error, MessageFormatter, UserMessageFormatter};
+
 /// What is wrong in a YAML text, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Located {
@@ -21,16 +23,25 @@ pub fn read<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Located> {
         let (line, column) = error
             .location()
             .map_or((0, 0), |place| (place.line(), place.column()));
-        let told = error.to_string();
-        // The place stands in front of our messages; the parser repeats it at the end of its own.
-        let problem = told
-            .strip_suffix(&format!(" at line {line}, column {column}"))
-            .unwrap_or(&told)
-            .to_owned();
         Located {
             line,
             column,
-            problem,
+            problem: problem(&error),
         }
     })
+}
+
+fn problem(error: &Error) -> String {
+    match error.without_snippet() {
+        // The parser's own words are those of its grammar.
+        Error::Unexpected {
+            expected: "mapping start",
+            ..
+        } => "keys with values are expected here".to_owned(),
+        Error::Unexpected {
+            expected: "sequence start",
+            ..
+        } => "a list is expected here".to_owned(),
+        error => UserMessageFormatter.format_message(error).into_owned(),
+    }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
-use super::units::{Port, Positive, Share, Size, Span, UrlPath, Whole};
+use super::units::{Port, Positive, Share, Size, Span, Switch, UrlPath, Whole};
 use crate::extproc::server;
 use crate::feeds::kv_events;
 use crate::routing::router;
@@ -158,7 +158,7 @@ impl From<KvEvents> for kv_events::Settings {
 pub(super) struct Tokenizers {
     models: BTreeMap<String, ModelSource>,
     directory: Option<PathBuf>,
-    hub: bool,
+    hub: Switch,
     cache_directory: Option<PathBuf>,
     cache_size: Size,
     engine_timeout: Span,
@@ -178,7 +178,7 @@ impl Default for Tokenizers {
         Self {
             models: BTreeMap::new(),
             directory: None,
-            hub: true,
+            hub: Switch(true),
             cache_directory: None,
             cache_size: Size(128 << 20),
             engine_timeout: Span(Duration::from_millis(300)),
@@ -201,7 +201,7 @@ impl From<Tokenizers> for tokens::Settings {
                 .map(|(name, place)| (name, source(place)))
                 .collect(),
             directory: file.directory,
-            hub: file.hub,
+            hub: file.hub.0,
             cache_directory: file.cache_directory,
             cache_bytes: file.cache_size.0,
             engine_timeout: file.engine_timeout.0,

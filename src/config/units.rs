@@ -226,6 +226,27 @@ impl fmt::Display for Positive {
     }
 }
 
+/// Yes or no, written `true` or `false`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Switch(pub bool);
+
+impl FromStr for Switch {
+    type Err = BadValue;
+
+    fn from_str(written: &str) -> Result<Self, BadValue> {
+        match written.trim().parse() {
+            Ok(on) => Ok(Self(on)),
+            Err(_neither) => Err(BadValue::new(written, "`true` or `false`")),
+        }
+    }
+}
+
+impl fmt::Display for Switch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// The path of a URL: begins with a slash, without query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UrlPath(pub String);
@@ -277,6 +298,7 @@ scalar!({} Size);
 scalar!({const MIN: u64, const MAX: u64} Whole<MIN, MAX>);
 scalar!({} Share);
 scalar!({} Positive);
+scalar!({} Switch);
 scalar!({} UrlPath);
 
 #[cfg(test)]

@@ -56,7 +56,10 @@ fn refusals_name_line_column_and_what_was_expected() {
             "reports:\n  path: metrics\n",
             "w.yaml:2:9: `metrics` is not a URL path",
         ),
-        ("tokenizers:\n  hub: perhaps\n", "w.yaml:2:8: "),
+        (
+            "tokenizers:\n  hub: perhaps\n",
+            "w.yaml:2:8: `perhaps` is not `true` or `false`",
+        ),
         (
             "tokenizers:\n  models: {m: {dir: /x}}\n",
             "unknown variant `dir`, expected one of directory, hub",
@@ -70,7 +73,15 @@ fn refusals_name_line_column_and_what_was_expected() {
             "w.yaml:2:1: duplicate mapping key",
         ),
         ("policy: [\n", "w.yaml:1:"),
-        ("- policy\n", "w.yaml:1:1: "),
+        (
+            "- policy\n",
+            "w.yaml:1:1: keys with values are expected here",
+        ),
+        (
+            "guards:\n",
+            "w.yaml:1:7: keys with values are expected here",
+        ),
+        ("policy: least-prefill\n---\npolicy: x\n", "w.yaml:3:1: "),
     ];
     for (text, expected) in cases {
         let refusal = parse(text).expect_err(text);
