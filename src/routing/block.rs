@@ -26,6 +26,9 @@ mod tests;
 pub struct BlockSize(NonZeroU32);
 
 impl BlockSize {
+    /// What vLLM takes on GPUs unless told otherwise.
+    pub const DEFAULT: Self = Self(NonZeroU32::MIN.saturating_add(15));
+
     /// `None` for zero.
     pub const fn new(tokens: u32) -> Option<Self> {
         match NonZeroU32::new(tokens) {
