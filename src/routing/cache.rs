@@ -1,6 +1,43 @@
 //! An endpoint's cache as its events tell it: engine hashes, reference counts, orphans.
+//!
+//! The engine names blocks by its own hashes; the index knows only our keys. A view
+//! keeps the map between the two for one event source, so that a removal or a
+//! child's parent can be understood, and writes the difference into the index.
+//!
+//! - A block is stored as often as the engine says so (the same content computed
+//!   twice is two physical blocks); it is gone when it was removed as often.
+//! - Several engine hashes may mean one key (an adapter loaded again from another
+//!   path); the key leaves the index with the last of them.
+//! - Only blocks in the accelerator's memory count as cached. Other media are kept
+//!   apart, known by hash, for the day when tiers get a weight of their own.
+//! - A store whose parent is unknown waits for it; one that can never have a key
+//!   (opaque tokens, unknown extra keys) is remembered by hash, so that its children
+//!   are known to be unkeyable as well and do not wait for ever.
 
-use super::event::KvEvent;
+use std::fmt;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::block::{BlockKey, BlockSize, block_key, root};
+use super::event::{EngineHash, KvEvent, Medium, Removed, Stored};
+use super::ledger::FeedId;
+use super::router::State;
+
+use orphans::{Orphan, Orphans};
+use residents::{Place, Pool, Residents};
+
+mod orphans;
+mod residents;
+#[cfg(test)]
+mod tests;
+
+/// Blocks of unknown parents kept aside for each source unless `limit_orphans` says
+/// otherwise: one engine's whole cache of 1.6 million tokens at 16 a block.
+pub const DEFAULT_MAX_ORPHANS: usize = 100_000;
+
+/// Index writes made under one lock: about 20 µs.
+const WRITES_A_LOCK: usize = 512;
 
 /// Why an endpoint has no event feed that can be trusted, in words for the status page.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,24 +61,328 @@ pub struct Applied {
     pub removed: u64,
     /// Blocks kept aside until their parent comes.
     pub orphaned: u64,
+    /// Blocks kept aside before and given up, because too many wait.
+    pub orphans_dropped: u64,
     /// Blocks that cannot be keyed (opaque tokens, other groups, unknown extra keys).
     pub skipped: u64,
 }
 
 /// The writer's end of one event source (one rank of one endpoint). Owned by its
 /// subscriber task; dropping it forgets nothing, `clear` does.
-#[derive(Debug)]
-pub struct CacheView {}
+///
+/// Once its endpoint left, or another view was made for the same rank, all it does
+/// comes to nothing.
+pub struct CacheView {
+    state: Arc<State>,
+    feed: FeedId,
+    block_size: Option<BlockSize>,
+    residents: Residents,
+    orphans: Orphans,
+    /// Further resident engine hashes of a key that has several; most keys have one.
+    namesakes: FxHashMap<BlockKey, u32>,
+    batch: Batch,
+}
+
+/// What one batch comes to; kept to reuse its memory.
+#[derive(Debug, Default)]
+struct Batch {
+    applied: Applied,
+    writes: Vec<Write>,
+    stored: Vec<BlockKey>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Write {
+    Store(BlockKey),
+    Remove(BlockKey),
+}
+
+impl fmt::Debug for CacheView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CacheView")
+            .field("feed", &self.feed)
+            .field("block_size", &self.block_size)
+            .finish_non_exhaustive()
+    }
+}
 
 impl CacheView {
-    /// Applies one batch and releases the bookings that its stores cover.
-    pub fn apply(&mut self, _events: &[KvEvent]) -> Applied {
-        Applied::default()
+    pub(super) fn new(state: Arc<State>, feed: FeedId) -> Self {
+        Self {
+            state,
+            feed,
+            block_size: None,
+            residents: Residents::default(),
+            orphans: Orphans::new(DEFAULT_MAX_ORPHANS),
+            namesakes: FxHashMap::default(),
+            batch: Batch::default(),
+        }
     }
 
-    /// Forgets every block of this source (restart, unrecoverable loss).
-    pub fn clear(&mut self) {}
+    /// Bounds the blocks of unknown parents kept aside; the oldest go first.
+    pub fn limit_orphans(&mut self, blocks: usize) {
+        self.orphans.set_limit(blocks);
+    }
+
+    /// Applies one batch and releases the bookings that its stores cover.
+    pub fn apply(&mut self, events: &[KvEvent]) -> Applied {
+        self.batch.applied = Applied::default();
+        for event in events {
+            match event {
+                KvEvent::Stored(stored) => self.store(stored),
+                KvEvent::Removed(removed) => self.remove(removed),
+                KvEvent::Cleared => self.forget_blocks(),
+            }
+        }
+        self.write();
+        let mut ledger = self.state.ledger.lock();
+        ledger.stored(self.feed.endpoint, &self.batch.stored);
+        ledger.set_orphans(self.feed, self.orphans.blocks());
+        drop(ledger);
+        self.batch.stored.clear();
+        self.batch.applied
+    }
+
+    /// Forgets every block of this source (restart, unrecoverable loss), its block
+    /// size too, because the next engine may have another.
+    pub fn clear(&mut self) {
+        self.forget_blocks();
+        self.block_size = None;
+        let mut ledger = self.state.ledger.lock();
+        ledger.set_orphans(self.feed, 0);
+    }
 
     /// Says how far the feed can be trusted.
-    pub fn set_feed(&mut self, _state: FeedState) {}
+    pub fn set_feed(&mut self, state: FeedState) {
+        let mut ledger = self.state.ledger.lock();
+        ledger.set_feed(self.feed, state);
+    }
+
+    fn store(&mut self, event: &Stored) {
+        if !event.indexable_group {
+            self.batch.applied.skipped += event.hashes.len() as u64;
+            return;
+        }
+        let pool = Pool::new(event.group, event.medium);
+        if event.block_size == 0 || event.tokens.is_empty() {
+            self.change_residency(pool, &event.hashes);
+            return;
+        }
+        let Some(size) = self.keyable_size(event) else {
+            self.place_all(pool, event, None);
+            return;
+        };
+        match event.parent {
+            None => self.place_all(pool, event, Some(root(size, event.lora_name.as_deref()))),
+            Some(parent) if event.hashes.contains(&parent) => self.place_all(pool, event, None),
+            Some(parent) => match self.residents.place_of(pool, parent) {
+                Some(Place::Keyed(key)) => self.place_all(pool, event, Some(key)),
+                Some(Place::Unkeyed) => self.place_all(pool, event, None),
+                Some(Place::Pending) | None => self.put_aside(pool, parent, event),
+            },
+        }
+    }
+
+    /// The size by which an event's blocks can be keyed; `None` when they cannot.
+    fn keyable_size(&mut self, event: &Stored) -> Option<BlockSize> {
+        let size = BlockSize::new(event.block_size)?;
+        let whole = event.hashes.len().checked_mul(size.get() as usize) == Some(event.tokens.len());
+        let extras_match = event.extras.is_empty() || event.extras.len() == event.hashes.len();
+        if event.opaque_tokens || !whole || !extras_match {
+            return None;
+        }
+        match self.block_size {
+            // A block of another size (the partial tail of a hybrid model, an offload
+            // chunk) is never asked for: prompts are cut by the size learnt first.
+            Some(learnt) => (learnt == size).then_some(size),
+            None => {
+                if event.medium == Medium::Gpu {
+                    self.block_size = Some(size);
+                    self.state.ledger.lock().learn_block_size(self.feed, size);
+                }
+                Some(size)
+            }
+        }
+    }
+
+    /// Blocks known by hash entered another medium; nothing is said of their content.
+    fn change_residency(&mut self, pool: Pool, hashes: &[EngineHash]) {
+        for &hash in hashes {
+            let place = self.residents.place_of(pool, hash).unwrap_or(Place::Unkeyed);
+            self.enter(pool, hash, place);
+        }
+    }
+
+    /// Stores an event's blocks behind a key, or without keys, and then whatever
+    /// waited for one of them, and so on.
+    fn place_all(&mut self, pool: Pool, event: &Stored, parent: Option<BlockKey>) {
+        let mut key = parent;
+        for (i, &hash) in event.hashes.iter().enumerate() {
+            key = next_key(key, event, i);
+            self.enter(pool, hash, key.map_or(Place::Unkeyed, Place::Keyed));
+        }
+        if self.orphans.is_empty() {
+            return;
+        }
+        let mut found = Vec::new();
+        self.adopt(event, parent, &mut found);
+        self.settle_all(found);
+    }
+
+    /// Places what waited, and what waited for that, and so on.
+    fn settle_all(&mut self, mut found: Vec<(Orphan, Option<BlockKey>)>) {
+        while let Some((orphan, parent)) = found.pop() {
+            self.settle(&orphan, parent);
+            self.adopt(&orphan.event, parent, &mut found);
+        }
+    }
+
+    /// Takes the orphans of an event's blocks, each with its parent's key.
+    fn adopt(
+        &mut self,
+        event: &Stored,
+        parent: Option<BlockKey>,
+        found: &mut Vec<(Orphan, Option<BlockKey>)>,
+    ) {
+        let mut key = parent;
+        for (i, &hash) in event.hashes.iter().enumerate() {
+            key = next_key(key, event, i);
+            found.extend(self.orphans.take_children(hash).into_iter().map(|orphan| (orphan, key)));
+        }
+    }
+
+    /// An orphan's parent came: those of its blocks that are still resident get their keys.
+    fn settle(&mut self, orphan: &Orphan, parent: Option<BlockKey>) {
+        let mut key = parent;
+        for (i, &hash) in orphan.event.hashes.iter().enumerate() {
+            key = next_key(key, &orphan.event, i);
+            let place = key.map_or(Place::Unkeyed, Place::Keyed);
+            if self.residents.settle(orphan.pool, hash, place) {
+                self.note_entered(orphan.pool, place, true);
+            }
+        }
+    }
+
+    fn put_aside(&mut self, pool: Pool, parent: EngineHash, event: &Stored) {
+        for &hash in &event.hashes {
+            // One that is keyed already (stored twice, once behind a known parent) stays so.
+            self.enter(pool, hash, Place::Pending);
+        }
+        let lost = self.orphans.push(parent, Orphan::new(pool, event.clone()));
+        for orphan in &lost {
+            self.batch.applied.orphans_dropped += orphan.event.hashes.len() as u64;
+        }
+        self.settle_all(lost.into_iter().map(|orphan| (orphan, None)).collect());
+    }
+
+    /// One more physical block of this hash.
+    fn enter(&mut self, pool: Pool, hash: EngineHash, place: Place) {
+        let entered = self.residents.enter(pool, hash, place);
+        self.note_entered(pool, entered.place, entered.new);
+    }
+
+    /// Counts an entry, and has the index told of a hash that has just got its key.
+    fn note_entered(&mut self, pool: Pool, place: Place, newly_keyed: bool) {
+        let batch = &mut self.batch;
+        match place {
+            Place::Pending => batch.applied.orphaned += 1,
+            Place::Unkeyed => batch.applied.skipped += 1,
+            Place::Keyed(key) => {
+                batch.applied.stored += 1;
+                if pool.medium == Medium::Gpu {
+                    // Told even of a copy: a block behind a hole is computed, and
+                    // stored, again, and somebody booked it.
+                    batch.stored.push(key);
+                    if newly_keyed {
+                        batch.writes.push(Write::Store(key));
+                    }
+                }
+            }
+        }
+    }
+
+    fn remove(&mut self, event: &Removed) {
+        let pool = Pool::new(event.group, event.medium);
+        for &hash in &event.hashes {
+            let Some(place) = self.residents.leave(pool, hash) else {
+                continue;
+            };
+            self.batch.applied.removed += 1;
+            if let (Place::Keyed(key), Medium::Gpu) = (place, pool.medium) {
+                self.batch.writes.push(Write::Remove(key));
+            }
+        }
+    }
+
+    /// Brings the index up to date with the residents.
+    fn write(&mut self) {
+        for writes in self.batch.writes.chunks(WRITES_A_LOCK) {
+            let Some(mut writer) = self.state.index.write(self.feed.source) else {
+                break;
+            };
+            for &write in writes {
+                match write {
+                    Write::Store(key) => {
+                        if !writer.store(key) {
+                            *self.namesakes.entry(key).or_insert(0) += 1;
+                        }
+                    }
+                    Write::Remove(key) => {
+                        if !release_namesake(&mut self.namesakes, key) {
+                            writer.remove(key);
+                        }
+                    }
+                }
+            }
+        }
+        self.batch.writes.clear();
+    }
+
+    /// Drops all blocks, those of every medium and those kept aside.
+    fn forget_blocks(&mut self) {
+        self.write();
+        let keys: Vec<BlockKey> = self.residents.keys_in(Medium::Gpu).collect();
+        for keys in keys.chunks(WRITES_A_LOCK) {
+            let Some(mut writer) = self.state.index.write(self.feed.source) else {
+                break;
+            };
+            for &key in keys {
+                writer.remove(key);
+            }
+        }
+        self.residents = Residents::default();
+        self.namesakes = FxHashMap::default();
+        self.orphans.clear();
+        let recent = self.state.ledger.lock().recent(self.feed);
+        if let Some(recent) = recent {
+            recent.clear(&self.state.approximate);
+        }
+    }
+}
+
+/// The key of an event's block `i` behind `before`; once a block has none, nor have the rest.
+fn next_key(before: Option<BlockKey>, event: &Stored, i: usize) -> Option<BlockKey> {
+    let before = before?;
+    let extra = event.extras.get(i);
+    if extra.is_some_and(|extra| extra.unknown) {
+        return None;
+    }
+    let size = event.block_size as usize;
+    let tokens = event.tokens.get(i * size..(i + 1) * size)?;
+    Some(block_key(before, tokens, extra))
+}
+
+/// Takes one of a key's further hashes away; false when there was none.
+fn release_namesake(namesakes: &mut FxHashMap<BlockKey, u32>, key: BlockKey) -> bool {
+    if namesakes.is_empty() {
+        return false;
+    }
+    let Some(further) = namesakes.get_mut(&key) else {
+        return false;
+    };
+    *further -= 1;
+    if *further == 0 {
+        namesakes.remove(&key);
+    }
+    true
 }

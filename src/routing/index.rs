@@ -1,1 +1,283 @@
 //! Which endpoint holds which block: store, remove, longest prefix of a prompt per endpoint.
+//!
+//! One row a block: its key and a bit set of the *sources* (an endpoint's rank) that
+//! hold it. A lookup walks a prompt's keys and narrows the set of sources that hold
+//! everything so far, so it is exact with any holes.
+//!
+//! Keys are uniform hashes, so the table needs no hasher, and key and bits lie side
+//! by side: one cache miss a block. The width of a row grows with the number of
+//! sources (8 bytes for every 64). The rows are cut into 256 segments by the key's
+//! top bits, so that growing or sweeping never holds the lock for longer than one
+//! segment takes.
+//!
+//! One `RwLock` guards all segments. Lookups share it; writers (one an event batch,
+//! in chunks) hold it for tens of nanoseconds a block.
+
+use parking_lot::{RwLock, RwLockWriteGuard};
+
+use super::block::BlockKey;
+
+use table::Table;
+
+#[cfg(test)]
+mod naive;
+pub(super) mod table;
+#[cfg(test)]
+mod tests;
+
+const SEGMENT_BITS: u32 = 8;
+
+/// One life of one column of the index: a rank of an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SourceId {
+    /// Dense, from 0: the source's bit in every row.
+    pub slot: u32,
+    /// Counts the lives of that slot.
+    pub generation: u32,
+}
+
+/// What a lookup found of one source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Match {
+    /// Who holds the prefix.
+    pub source: SourceId,
+    /// How many blocks from the start it holds without a hole; never zero.
+    pub blocks: u32,
+}
+
+#[derive(Clone, Debug)]
+struct Source {
+    generation: u32,
+    open: bool,
+    blocks: u64,
+}
+
+struct Rows {
+    segments: Vec<Table>,
+    sources: Vec<Source>,
+    free: Vec<u32>,
+}
+
+/// Which source holds which block.
+pub struct PrefixIndex {
+    rows: RwLock<Rows>,
+}
+
+impl Default for PrefixIndex {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl PrefixIndex {
+    /// Without sources and blocks.
+    pub fn new() -> Self {
+        let segments = (0..1_usize << SEGMENT_BITS).map(|_| Table::new()).collect();
+        Self {
+            rows: RwLock::new(Rows {
+                segments,
+                sources: Vec::new(),
+                free: Vec::new(),
+            }),
+        }
+    }
+
+    /// A new source without blocks, in a free slot.
+    pub fn open(&self) -> SourceId {
+        let rows = &mut *self.rows.write();
+        if let Some(slot) = rows.free.pop()
+            && let Some(source) = rows.sources.get_mut(slot as usize)
+        {
+            source.open = true;
+            return SourceId {
+                slot,
+                generation: source.generation,
+            };
+        }
+        let slot = u32::try_from(rows.sources.len()).unwrap_or(u32::MAX);
+        rows.sources.push(Source {
+            generation: 0,
+            open: true,
+            blocks: 0,
+        });
+        SourceId {
+            slot,
+            generation: 0,
+        }
+    }
+
+    /// Ends a source's life: late writes under this id do nothing from here on, its
+    /// blocks are forgotten, and then its slot is free for another.
+    pub fn close(&self, id: SourceId) {
+        {
+            let rows = &mut *self.rows.write();
+            let Some(source) = rows.sources.get_mut(id.slot as usize) else {
+                return;
+            };
+            if !source.open || source.generation != id.generation {
+                return;
+            }
+            source.open = false;
+            source.generation = source.generation.wrapping_add(1);
+        }
+        // Segment by segment, so that nobody waits for the whole sweep. The slot is
+        // not free yet and its bits count for nobody: lookups skip closed sources.
+        for segment in 0..1_usize << SEGMENT_BITS {
+            if let Some(table) = self.rows.write().segments.get_mut(segment) {
+                table.clear_column(id.slot);
+            }
+        }
+        let rows = &mut *self.rows.write();
+        if let Some(source) = rows.sources.get_mut(id.slot as usize) {
+            source.blocks = 0;
+        }
+        rows.free.push(id.slot);
+    }
+
+    /// The right to write for one source; `None` once it is closed. Holds the lock.
+    pub fn write(&self, id: SourceId) -> Option<Writer<'_>> {
+        let rows = self.rows.write();
+        let source = rows.sources.get(id.slot as usize)?;
+        (source.open && source.generation == id.generation).then_some(Writer {
+            rows,
+            slot: id.slot,
+        })
+    }
+
+    /// The longest prefix of `keys` that each source holds; sources without block 0
+    /// are not named.
+    pub fn lookup(&self, keys: &[BlockKey]) -> Vec<Match> {
+        let rows = self.rows.read();
+        let Some(mut walk) = keys.first().and_then(|&key| rows.row(key)).map(Walk::new) else {
+            return Vec::new();
+        };
+        for (depth, &key) in keys.iter().enumerate().skip(1) {
+            if !walk.narrow(rows.row(key), depth) {
+                break;
+            }
+        }
+        walk.finish(keys.len());
+        walk.matches
+            .into_iter()
+            .filter_map(|(slot, blocks)| {
+                let source = rows.sources.get(slot as usize)?;
+                source.open.then_some(Match {
+                    source: SourceId {
+                        slot,
+                        generation: source.generation,
+                    },
+                    blocks,
+                })
+            })
+            .collect()
+    }
+
+    /// Blocks that a source holds; zero once it is closed.
+    pub fn blocks(&self, id: SourceId) -> u64 {
+        let rows = self.rows.read();
+        rows.sources
+            .get(id.slot as usize)
+            .filter(|source| source.open && source.generation == id.generation)
+            .map_or(0, |source| source.blocks)
+    }
+
+    /// Distinct blocks over all sources.
+    pub fn len(&self) -> usize {
+        self.rows.read().segments.iter().map(Table::len).sum()
+    }
+
+    /// Nobody holds anything.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Rows {
+    fn row(&self, key: BlockKey) -> Option<&[u64]> {
+        self.segments.get(segment_of(key))?.row(key)
+    }
+}
+
+/// The top bits choose the segment, the low bits the place in it.
+fn segment_of(key: BlockKey) -> usize {
+    usize::try_from(key.0 >> (64 - SEGMENT_BITS)).unwrap_or(0)
+}
+
+/// Writes for one source. Holds the index's lock, so live briefly.
+pub struct Writer<'a> {
+    rows: RwLockWriteGuard<'a, Rows>,
+    slot: u32,
+}
+
+impl Writer<'_> {
+    /// The source holds this block; false if it did already.
+    pub fn store(&mut self, key: BlockKey) -> bool {
+        let rows = &mut *self.rows;
+        let new = rows
+            .segments
+            .get_mut(segment_of(key))
+            .is_some_and(|table| table.set(key, self.slot));
+        if let Some(source) = rows.sources.get_mut(self.slot as usize) {
+            source.blocks += u64::from(new);
+        }
+        new
+    }
+
+    /// The source holds this block no longer; false if it did not.
+    pub fn remove(&mut self, key: BlockKey) -> bool {
+        let rows = &mut *self.rows;
+        let gone = rows
+            .segments
+            .get_mut(segment_of(key))
+            .is_some_and(|table| table.clear(key, self.slot));
+        if let Some(source) = rows.sources.get_mut(self.slot as usize) {
+            source.blocks -= u64::from(gone);
+        }
+        gone
+    }
+}
+
+/// A lookup under way: who holds everything so far, and where the others fell out.
+struct Walk {
+    alive: Vec<u64>,
+    matches: Vec<(u32, u32)>,
+}
+
+impl Walk {
+    fn new(first_row: &[u64]) -> Self {
+        Self {
+            alive: first_row.to_vec(),
+            matches: Vec::new(),
+        }
+    }
+
+    /// Keeps who holds the block at `depth` as well; false when nobody is left.
+    fn narrow(&mut self, row: Option<&[u64]>, depth: usize) -> bool {
+        let row = row.unwrap_or_default();
+        let mut left = 0;
+        for (word, alive) in self.alive.iter_mut().enumerate() {
+            let kept = *alive & row.get(word).copied().unwrap_or(0);
+            if kept != *alive {
+                fall_out(&mut self.matches, *alive & !kept, word, depth);
+                *alive = kept;
+            }
+            left |= kept;
+        }
+        left != 0
+    }
+
+    fn finish(&mut self, depth: usize) {
+        for (word, alive) in self.alive.iter().enumerate() {
+            fall_out(&mut self.matches, *alive, word, depth);
+        }
+    }
+}
+
+fn fall_out(matches: &mut Vec<(u32, u32)>, mut gone: u64, word: usize, depth: usize) {
+    let depth = u32::try_from(depth).unwrap_or(u32::MAX);
+    let base = u32::try_from(word * 64).unwrap_or(u32::MAX);
+    while gone != 0 {
+        matches.push((base + gone.trailing_zeros(), depth));
+        gone &= gone - 1;
+    }
+}

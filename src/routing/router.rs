@@ -1,12 +1,30 @@
 //! The whole decision behind one door: endpoints join, report and store blocks; requests are prepared and picked.
+//!
+//! Two locks: the index's (lookups share it) and the ledger's (picks, events, reports
+//! and ends of requests take turns). Neither is ever taken while the other is held. A
+//! pick looks its prompts up first; the overlay of blocks in flight, the choice and the
+//! booking are then one critical section of the ledger.
 
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
+
+use super::approximate::Recent;
 use super::block::{Scope, Sequence};
+use super::cache::CacheView;
 use super::endpoint::{Endpoint, EndpointId, EndpointName, ReportOutcome};
+use super::index::PrefixIndex;
+use super::ledger::{BookingId, FeedId, Ledger, Prefill, Sent, Served, Wanted};
 use super::tokens::TokenCount;
+
+use prompts::Prompts;
+
+pub(super) mod prompts;
+#[cfg(test)]
+mod tests;
 
 /// By what an endpoint is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +62,18 @@ pub enum SubsetEntry {
 pub struct Prepared {
     /// Tokens of all its prompts.
     pub prompt: TokenCount,
+    prompts: Arc<Prompts>,
+    prefill: Prefill,
+}
+
+impl Prepared {
+    /// The engine will not look into its cache for this request (`prompt_logprobs`,
+    /// echo with logprobs): it costs its full length everywhere.
+    #[must_use]
+    pub fn bypassing_cache(mut self) -> Self {
+        self.prefill = Prefill::Whole;
+        self
+    }
 }
 
 impl Prepared {
@@ -137,19 +167,78 @@ pub struct Decision {
 }
 
 /// Tokens booked on an endpoint for one request. Dropping it returns whatever is still booked.
-#[derive(Debug)]
-pub struct Reservation {}
+pub struct Reservation {
+    state: Arc<State>,
+    /// `None` once detached, or given back because an unknown endpoint served.
+    booking: Option<BookingId>,
+    prepared: Prepared,
+}
+
+impl fmt::Debug for Reservation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reservation")
+            .field("booking", &self.booking)
+            .field("prompt", &self.prepared.prompt)
+            .finish_non_exhaustive()
+    }
+}
 
 impl Reservation {
     /// The first data of the answer arrived: the prompt is prefilled.
-    pub fn prefilled(&mut self, _now: Instant) {}
+    pub fn prefilled(&mut self, now: Instant) {
+        if let Some(booking) = self.booking {
+            self.state.ledger.lock().prefilled(booking, now);
+        }
+    }
 
-    /// The gateway says another endpoint served: the booking moves there.
-    pub fn served_by(&mut self, _address: SocketAddr, _now: Instant) {}
+    /// The gateway says another endpoint served: the booking moves there. An address
+    /// that no endpoint of the pool has gives it back; the answer tells which it was.
+    pub fn served_by(&mut self, address: SocketAddr, now: Instant) -> Served {
+        let Some(booking) = self.booking else {
+            return Served::Unknown;
+        };
+        let elsewhere = self.state.ledger.lock().elsewhere(booking, address);
+        let to = match elsewhere {
+            Ok(to) => to,
+            Err(served) => {
+                if served == Served::Unknown {
+                    self.give_back();
+                }
+                return served;
+            }
+        };
+        let found = self.state.look_up(&self.prepared);
+        let wanted = self.prepared.wanted(&found);
+        let moved = self.state.ledger.lock().move_to(booking, to, wanted, now);
+        let Some((booking, sent)) = moved else {
+            // It left between the two locks.
+            self.give_back();
+            return Served::Unknown;
+        };
+        self.booking = Some(booking);
+        self.state.note_sent(&self.prepared, &sent);
+        Served::Moved(to)
+    }
 
     /// There will be no response phase: the booking stays until KV events cover it,
     /// or until the prefill time learnt for that endpoint has passed.
-    pub fn detach(self, _now: Instant) {}
+    pub fn detach(mut self, now: Instant) {
+        if let Some(booking) = self.booking.take() {
+            self.state.ledger.lock().detach(booking, now);
+        }
+    }
+
+    fn give_back(&mut self) {
+        if let Some(booking) = self.booking.take() {
+            self.state.ledger.lock().end(booking);
+        }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.give_back();
+    }
 }
 
 /// An endpoint as pages and gauges show it.
@@ -185,64 +274,169 @@ pub struct EndpointView {
     pub prefill_us_per_token: Option<f64>,
 }
 
+/// What the router, its views and its reservations share.
+pub(super) struct State {
+    settings: Settings,
+    /// What events say.
+    pub(super) index: PrefixIndex,
+    /// What was sent where.
+    pub(super) approximate: PrefixIndex,
+    /// All that a pick reads and writes besides; held for microseconds.
+    pub(super) ledger: Mutex<Ledger>,
+}
+
+impl State {
+    fn look_up(&self, prepared: &Prepared) -> prompts::Found {
+        match prepared.prefill {
+            Prefill::Uncached => prepared.prompts.look_up(&self.index, &self.approximate),
+            Prefill::Whole => prompts::Found::default(),
+        }
+    }
+
+    /// Notes in the approximate index that a request was sent to an endpoint.
+    fn note_sent(&self, prepared: &Prepared, sent: &Sent) {
+        for chain in prepared.prompts.of_size(sent.block_size) {
+            if chain.text || sent.approximate {
+                let (keys, tokens) = (&chain.keys, chain.tokens_a_block);
+                sent.recent.touch(&self.approximate, keys, tokens, sent.capacity);
+            }
+        }
+    }
+}
+
+impl Prepared {
+    fn wanted<'a>(&'a self, found: &'a prompts::Found) -> Wanted<'a> {
+        Wanted {
+            prompts: &self.prompts,
+            found,
+            prompt: self.prompt,
+            prefill: self.prefill,
+        }
+    }
+}
+
 /// The decision's whole state. All methods take `&self`; locks are held for microseconds.
 pub struct Router {
-    settings: Settings,
+    state: Arc<State>,
 }
 
 impl Router {
     /// A router without endpoints.
     pub fn new(settings: Settings) -> Arc<Self> {
-        Arc::new(Self { settings })
+        let state = State {
+            settings,
+            index: PrefixIndex::new(),
+            approximate: PrefixIndex::new(),
+            ledger: Mutex::new(Ledger::new()),
+        };
+        Arc::new(Self {
+            state: Arc::new(state),
+        })
     }
 
     /// An endpoint joins, not ready and cold.
-    pub fn join(&self, _endpoint: Endpoint) -> EndpointId {
-        EndpointId {
-            slot: 0,
-            generation: 0,
-        }
+    pub fn join(&self, endpoint: Endpoint) -> EndpointId {
+        let recent = Arc::new(Recent::new(self.state.approximate.open()));
+        self.state.ledger.lock().join(endpoint, recent)
     }
 
     /// It left: its cache is forgotten, its bookings come to nothing.
-    pub fn leave(&self, _id: EndpointId) {}
-
-    /// It may (or may no longer) take requests.
-    pub fn set_ready(&self, _id: EndpointId, _ready: bool) {}
-
-    /// What came of asking it for a report.
-    pub fn report(&self, _id: EndpointId, _outcome: ReportOutcome, _now: Instant) {}
-
-    /// Something is booked or in flight there, so its report must be young.
-    pub fn is_busy(&self, _id: EndpointId) -> bool {
-        false
+    pub fn leave(&self, id: EndpointId) {
+        let left = self.state.ledger.lock().leave(id);
+        if let Some((exact, approximate)) = left {
+            for source in exact {
+                self.state.index.close(source);
+            }
+            self.state.approximate.close(approximate);
+        }
     }
 
-    /// The writer's end for one event source (one rank) of an endpoint.
-    pub fn cache_view(&self, _id: EndpointId, _rank: u32) -> super::cache::CacheView {
-        super::cache::CacheView {}
+    /// It may (or may no longer) take requests.
+    pub fn set_ready(&self, id: EndpointId, ready: bool) {
+        self.state.ledger.lock().set_ready(id, ready);
+    }
+
+    /// What came of asking it for a report.
+    pub fn report(&self, id: EndpointId, outcome: ReportOutcome, now: Instant) {
+        self.state.ledger.lock().report(id, outcome, now);
+    }
+
+    /// Something is booked, in flight or, as it last reported, running there, so its
+    /// report must be young.
+    pub fn is_busy(&self, id: EndpointId) -> bool {
+        self.state.ledger.lock().is_busy(id)
+    }
+
+    /// The writer's end for one event source (one rank) of an endpoint. A second view
+    /// for the same rank starts cold and puts an end to the first one.
+    pub fn cache_view(&self, id: EndpointId, rank: u32) -> CacheView {
+        let feed = FeedId {
+            endpoint: id,
+            rank,
+            source: self.state.index.open(),
+        };
+        let replaced = self.state.ledger.lock().attach(feed);
+        if let Some(source) = replaced {
+            self.state.index.close(source);
+        }
+        CacheView::new(Arc::clone(&self.state), feed)
     }
 
     /// Every endpoint with all that a pick uses of it, for pages and gauges.
-    pub fn endpoints(&self, _now: Instant) -> Vec<EndpointView> {
-        Vec::new()
+    pub fn endpoints(&self, now: Instant) -> Vec<EndpointView> {
+        let seen = self.state.ledger.lock().views(&self.state.settings, now);
+        // The index is asked with the ledger's lock given back.
+        seen.into_iter()
+            .map(|(mut view, sources)| {
+                view.blocks = sources.iter().map(|&source| self.state.index.blocks(source)).sum();
+                view
+            })
+            .collect()
     }
 
     /// Hashes a request's prompts into the keys of every block size in the pool.
-    pub fn prepare(&self, _sequences: &[Sequence], _scope: &Scope) -> Prepared {
-        Prepared::default()
+    pub fn prepare(&self, sequences: &[Sequence], scope: &Scope) -> Prepared {
+        let sizes = self.state.ledger.lock().block_sizes();
+        let prompt = sequences
+            .iter()
+            .map(|sequence| match sequence {
+                Sequence::Tokens(ids) => TokenCount::of(ids),
+                Sequence::Estimate { tokens, .. } => *tokens,
+            })
+            .sum();
+        Prepared {
+            prompt,
+            prompts: Arc::new(Prompts::new(sequences, scope, &sizes)),
+            prefill: Prefill::Uncached,
+        }
     }
 
     /// Picks and books in one critical section.
     ///
     /// # Errors
     /// When nothing that may be chosen is ready.
-    pub fn pick(
-        self: &Arc<Self>,
-        _prepared: &Prepared,
-        _ask: &Ask<'_>,
-    ) -> Result<Decision, Refusal> {
-        let _ = self.settings.policy;
-        Err(Refusal::NothingReady)
+    pub fn pick(self: &Arc<Self>, prepared: &Prepared, ask: &Ask<'_>) -> Result<Decision, Refusal> {
+        let found = self.state.look_up(prepared);
+        let wanted = prepared.wanted(&found);
+        let chosen = self.state.ledger.lock().choose(&self.state.settings, wanted, ask)?;
+        let reservation = Reservation {
+            state: Arc::clone(&self.state),
+            booking: Some(chosen.booking),
+            prepared: prepared.clone(),
+        };
+        self.state.note_sent(prepared, &chosen.sent);
+        Ok(Decision {
+            id: chosen.id,
+            name: chosen.name,
+            address: chosen.address,
+            alternates: chosen.alternates,
+            prompt: prepared.prompt,
+            cached: chosen.cached,
+            queued: chosen.queued,
+            guards_overruled: chosen.guards_overruled,
+            woke: chosen.woke,
+            considered: chosen.considered,
+            reservation,
+        })
     }
 }

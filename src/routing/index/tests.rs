@@ -1,0 +1,186 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::naive::NaiveIndex;
+use super::*;
+
+/// Few keys, some of which fall into one segment and one run, and the odd key zero.
+fn key(n: u8) -> BlockKey {
+    match n % 4 {
+        0 => BlockKey(u64::from(n / 4)),
+        1 => BlockKey(15 + (u64::from(n / 4) << 32)),
+        2 => BlockKey(u64::MAX - u64::from(n / 4)),
+        _ => BlockKey(u64::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Open,
+    Close(usize),
+    Store(usize, Vec<u8>),
+    Remove(usize, Vec<u8>),
+    Late(usize),
+    Lookup(Vec<u8>),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let keys = || prop::collection::vec(any::<u8>(), 1..24);
+    prop_oneof![
+        2 => Just(Step::Open),
+        1 => any::<usize>().prop_map(Step::Close),
+        6 => (any::<usize>(), keys()).prop_map(|(s, k)| Step::Store(s, k)),
+        3 => (any::<usize>(), keys()).prop_map(|(s, k)| Step::Remove(s, k)),
+        1 => any::<usize>().prop_map(Step::Late),
+        4 => keys().prop_map(Step::Lookup),
+    ]
+}
+
+fn found(index: &PrefixIndex, keys: &[BlockKey]) -> BTreeMap<u32, u32> {
+    index
+        .lookup(keys)
+        .into_iter()
+        .map(|found| (found.source.slot, found.blocks))
+        .collect()
+}
+
+/// Runs steps on both and compares after each; `sources` are opened before.
+fn agrees(sources: usize, steps: &[Step]) {
+    let index = PrefixIndex::new();
+    let mut naive = NaiveIndex::default();
+    let mut open: Vec<SourceId> = (0..sources).map(|_| index.open()).collect();
+    let mut closed: Vec<SourceId> = Vec::new();
+    for step in steps {
+        match step {
+            Step::Open => {
+                let id = index.open();
+                assert!(!open.contains(&id) && !closed.contains(&id));
+                assert_eq!(index.blocks(id), 0);
+                open.push(id);
+            }
+            Step::Close(n) if !open.is_empty() => {
+                let id = open.swap_remove(n % open.len());
+                index.close(id);
+                naive.forget(id.slot);
+                closed.push(id);
+            }
+            Step::Store(n, keys) if !open.is_empty() => {
+                let id = open[n % open.len()];
+                let mut writer = index.write(id).unwrap();
+                for &n in keys {
+                    // Zero and one share a place, and so one name here.
+                    let key = BlockKey(key(n).0.max(1));
+                    assert_eq!(writer.store(key), naive.store(id.slot, key));
+                }
+            }
+            Step::Remove(n, keys) if !open.is_empty() => {
+                let id = open[n % open.len()];
+                let mut writer = index.write(id).unwrap();
+                for &n in keys {
+                    let key = BlockKey(key(n).0.max(1));
+                    assert_eq!(writer.remove(key), naive.remove(id.slot, key));
+                }
+            }
+            Step::Late(n) if !closed.is_empty() => {
+                let id = closed[n % closed.len()];
+                assert!(index.write(id).is_none());
+                assert_eq!(index.blocks(id), 0);
+                index.close(id);
+            }
+            Step::Lookup(keys) => {
+                let keys: Vec<BlockKey> = keys.iter().map(|&n| BlockKey(key(n).0.max(1))).collect();
+                assert_eq!(found(&index, &keys), naive.lookup(&keys));
+            }
+            _ => {}
+        }
+        assert_eq!(index.len(), naive.distinct());
+        for id in &open {
+            assert_eq!(index.blocks(*id), naive.blocks(id.slot));
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn agrees_with_the_naive_twin(steps in prop::collection::vec(step(), 0..80)) {
+        agrees(1, &steps);
+    }
+
+    #[test]
+    fn agrees_with_the_naive_twin_over_several_words(steps in prop::collection::vec(step(), 0..60)) {
+        agrees(130, &steps);
+    }
+}
+
+#[test]
+fn a_hole_ends_a_match_until_it_is_healed() {
+    let index = PrefixIndex::new();
+    let id = index.open();
+    let keys: Vec<BlockKey> = (1..=10).map(|n| BlockKey(n << 40)).collect();
+    for &key in &keys {
+        index.write(id).unwrap().store(key);
+    }
+    index.write(id).unwrap().remove(keys[4]);
+    assert_eq!(
+        index.lookup(&keys),
+        [Match {
+            source: id,
+            blocks: 4
+        }]
+    );
+    index.write(id).unwrap().store(keys[4]);
+    assert_eq!(
+        index.lookup(&keys),
+        [Match {
+            source: id,
+            blocks: 10
+        }]
+    );
+}
+
+#[test]
+fn a_reused_slot_starts_cold_and_is_another_source() {
+    let index = PrefixIndex::new();
+    let first = index.open();
+    index.write(first).unwrap().store(BlockKey(7));
+    index.close(first);
+    let second = index.open();
+    assert_eq!(second.slot, first.slot);
+    assert_ne!(second.generation, first.generation);
+    assert!(index.lookup(&[BlockKey(7)]).is_empty());
+    assert!(index.is_empty());
+    assert!(index.write(first).is_none());
+}
+
+#[test]
+fn an_empty_prompt_matches_nobody() {
+    let index = PrefixIndex::new();
+    let id = index.open();
+    index.write(id).unwrap().store(BlockKey(7));
+    assert!(index.lookup(&[]).is_empty());
+}
+
+#[test]
+fn many_blocks_come_and_go_without_a_trace() {
+    let index = PrefixIndex::new();
+    let ids = [index.open(), index.open()];
+    let keys: Vec<BlockKey> = (1..=200_000_u64)
+        .map(|n| BlockKey(n.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+        .collect();
+    for id in ids {
+        let mut writer = index.write(id).unwrap();
+        for &key in &keys {
+            assert!(writer.store(key));
+        }
+    }
+    assert_eq!(index.len(), keys.len());
+    let mut writer = index.write(ids[0]).unwrap();
+    for &key in &keys {
+        assert!(writer.remove(key));
+    }
+    drop(writer);
+    assert_eq!(index.blocks(ids[1]), 200_000);
+    index.close(ids[1]);
+    assert!(index.is_empty());
+}

@@ -1,0 +1,211 @@
+//! One endpoint in the ledger: who it is, how it is, and what is promised to it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustc_hash::FxHashMap;
+
+use super::super::approximate::{DEFAULT_CAPACITY, Recent};
+use super::super::block::{BlockKey, BlockSize};
+use super::super::cache::FeedState;
+use super::super::candidates::Health;
+use super::super::endpoint::{Endpoint, EndpointId, ReportOutcome};
+use super::super::index::SourceId;
+use super::super::router::{EndpointView, Exclusion, Settings};
+use super::super::tokens::TokenCount;
+use super::BookingId;
+
+/// Bookings of fewer tokens teach nothing of the prefill speed: what they take is
+/// mostly the way there and back.
+const LEAST_WORK_TO_LEARN: u64 = 256;
+
+/// How much of a new sample enters the running estimate.
+const LEARNING_RATE: f64 = 0.125;
+
+/// Longest step of the estimate at one sample, as a factor: an outlier (a pause, a
+/// burst of another picker's) moves it little.
+const LONGEST_STEP: f64 = 2.0;
+
+/// A block that a request in flight brings, or relies on being brought.
+#[derive(Debug)]
+pub(super) struct Flight {
+    /// Whose booking pays for it.
+    pub(super) owner: BookingId,
+    /// Tokens booked for it and not yet seen prefilled.
+    pub(super) charge: u64,
+    /// Who else has it in its prompt; the first of them pays if the owner ends early.
+    pub(super) sharers: Vec<BookingId>,
+}
+
+/// One event source of an endpoint.
+#[derive(Debug)]
+pub(super) struct Feed {
+    pub(super) source: SourceId,
+    pub(super) state: FeedState,
+    pub(super) orphans: u64,
+}
+
+/// One endpoint.
+#[derive(Debug)]
+pub(super) struct Account {
+    pub(super) id: EndpointId,
+    /// How many joined before it.
+    pub(super) joined: u64,
+    pub(super) endpoint: Endpoint,
+    pub(super) ready: bool,
+    pub(super) health: Health,
+    /// Learnt from events.
+    pub(super) block_size: Option<BlockSize>,
+    pub(super) feeds: BTreeMap<u32, Feed>,
+    pub(super) recent: Arc<Recent>,
+    /// Always the sum of the flights' charges and the bookings' tails here.
+    pub(super) queued: u64,
+    pub(super) in_flight: u32,
+    pub(super) flights: FxHashMap<BlockKey, Flight>,
+    pub(super) prefill_us_per_token: Option<f64>,
+}
+
+impl Account {
+    pub(super) fn new(
+        id: EndpointId,
+        endpoint: Endpoint,
+        recent: Arc<Recent>,
+        joined: u64,
+    ) -> Self {
+        Self {
+            id,
+            joined,
+            endpoint,
+            ready: false,
+            health: Health::default(),
+            block_size: None,
+            feeds: BTreeMap::new(),
+            recent,
+            queued: 0,
+            in_flight: 0,
+            flights: FxHashMap::default(),
+            prefill_us_per_token: None,
+        }
+    }
+
+    pub(super) fn queued(&self) -> TokenCount {
+        TokenCount::new(self.queued)
+    }
+
+    /// Nothing of ours is booked or in flight.
+    pub(super) fn is_idle(&self) -> bool {
+        self.in_flight == 0 && self.queued == 0
+    }
+
+    /// Ours or, as it last reported, others' requests are there.
+    pub(super) fn is_busy(&self) -> bool {
+        let reported = self.health.report;
+        !self.is_idle() || reported.is_some_and(|(report, _)| report.running + report.waiting > 0)
+    }
+
+    /// Notes the moment at which it becomes busy, or that it no longer is.
+    pub(super) fn note_busy(&mut self, now: Instant) {
+        if !self.is_busy() {
+            self.health.busy_since = None;
+        } else if self.health.busy_since.is_none() {
+            self.health.busy_since = Some(now);
+        }
+    }
+
+    /// The same where no time is known: it can only have become idle.
+    pub(super) fn note_released(&mut self) {
+        if !self.is_busy() {
+            self.health.busy_since = None;
+        }
+    }
+
+    pub(super) fn note_report(&mut self, outcome: ReportOutcome, now: Instant) {
+        match outcome {
+            ReportOutcome::Fresh(report) => {
+                self.health.report = Some((report, now));
+                self.health.no_page = false;
+            }
+            ReportOutcome::NoPage => {
+                self.health.report = None;
+                self.health.no_page = true;
+            }
+            ReportOutcome::Failed => {}
+        }
+        self.health.known_since.get_or_insert(now);
+        self.note_busy(now);
+    }
+
+    /// Served by the approximate index: no source tells what it caches.
+    pub(super) fn is_approximate(&self) -> bool {
+        self.feeds
+            .values()
+            .all(|feed| matches!(feed.state, FeedState::Absent(_)))
+    }
+
+    /// The block size that events or else the last report told.
+    pub(super) fn known_block_size(&self) -> Option<BlockSize> {
+        let reported = || BlockSize::new(self.health.report?.0.block_size?);
+        self.block_size.or_else(reported)
+    }
+
+    /// Tokens its KV pools hold, for the approximate index.
+    pub(super) fn capacity(&self) -> TokenCount {
+        let ranks = self.feeds.len().max(1) as u64;
+        let a_rank = self.health.report.and_then(|(report, _)| report.kv_capacity);
+        a_rank.map_or(DEFAULT_CAPACITY, |tokens| {
+            TokenCount::new(tokens.get().saturating_mul(ranks))
+        })
+    }
+
+    /// All that a pick uses of it; its blocks are to be counted in the columns named.
+    pub(super) fn view(
+        &mut self,
+        settings: &Settings,
+        now: Instant,
+    ) -> (EndpointView, Vec<SourceId>) {
+        self.health.known_since.get_or_insert(now);
+        let guard = self.health.guard(settings, now);
+        let report = self.health.report;
+        let view = EndpointView {
+            id: self.id,
+            endpoint: self.endpoint.clone(),
+            ready: self.ready,
+            queued: self.queued(),
+            in_flight: self.in_flight,
+            report: report.map(|(report, at)| (report, now.saturating_duration_since(at))),
+            no_report_page: self.health.no_page,
+            excluded: if self.ready { guard } else { Some(Exclusion::NotReady) },
+            feeds: self.feeds.iter().map(|(&rank, feed)| (rank, feed.state.clone())).collect(),
+            approximate: self.is_approximate(),
+            block_size: self.known_block_size(),
+            blocks: 0,
+            orphans: self.feeds.values().map(|feed| feed.orphans).sum(),
+            prefill_us_per_token: self.prefill_us_per_token,
+        };
+        (view, self.feeds.values().map(|feed| feed.source).collect())
+    }
+
+    /// Learns from a prefill of `work` tokens, the queue ahead of it included.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "token counts and microseconds are far below 2^52"
+    )]
+    pub(super) fn learn_prefill(&mut self, work: u64, took: Duration) {
+        if work < LEAST_WORK_TO_LEARN {
+            return;
+        }
+        let sample = took.as_secs_f64() * 1e6 / work as f64;
+        let learnt = self.prefill_us_per_token.map_or(sample, |before| {
+            let bounded = sample.clamp(before / LONGEST_STEP, before * LONGEST_STEP);
+            before + LEARNING_RATE * (bounded - before)
+        });
+        // Zero would never grow again; no engine is that fast.
+        self.prefill_us_per_token = Some(learnt.max(0.1));
+    }
+
+    pub(super) fn take_charge(&mut self, tokens: u64) {
+        debug_assert!(tokens <= self.queued, "more released than booked");
+        self.queued = self.queued.saturating_sub(tokens);
+    }
+}

@@ -1,0 +1,363 @@
+//! One request's booking: made, covered by events, prefilled, moved, ended.
+//!
+//! What is booked lies in two parts. Each block that the endpoint does not have yet
+//! and nobody else is bringing is a *charge* on the block itself, so an event that
+//! stores the block finds it, and siblings find it as good as cached. What fits no
+//! block (the last tokens, or the whole block that a fully cached prompt computes
+//! again) is the booking's *tail*.
+
+use std::cmp::Reverse;
+use std::time::{Duration, Instant};
+
+use super::super::block::BlockKey;
+use super::super::cost;
+use super::super::endpoint::EndpointId;
+use super::super::router::prompts::{Chain, Found};
+use super::super::tokens::TokenCount;
+use super::account::Flight;
+use super::{BookingId, Ledger, Prefill};
+
+/// A request on its endpoint.
+#[derive(Debug)]
+pub(super) struct Booking {
+    /// `None` once its endpoint left.
+    endpoint: Option<EndpointId>,
+    /// Every block of its prompts that was not in the index when it was picked.
+    keys: Vec<BlockKey>,
+    /// How many of them it owns that still carry a charge.
+    charged: usize,
+    /// Tokens booked that are no whole uncached block.
+    tail: u64,
+    prefilled: bool,
+    /// Nobody will tell of its end.
+    detached: bool,
+    /// From when its prefill is timed; `None` when that would teach nothing.
+    timed_from: Option<Instant>,
+    since: Instant,
+    /// Tokens to prefill before its first token: the queue ahead of it and its own.
+    work: u64,
+}
+
+impl Booking {
+    pub(super) fn endpoint(&self) -> Option<EndpointId> {
+        self.endpoint
+    }
+
+    /// Its endpoint left: nothing is booked any more.
+    pub(super) fn void(&mut self) {
+        self.endpoint = None;
+        self.keys.clear();
+        self.charged = 0;
+        self.tail = 0;
+    }
+
+    pub(super) fn is_detached(&self) -> bool {
+        self.detached
+    }
+
+    #[cfg(test)]
+    pub(super) fn tail(&self) -> u64 {
+        self.tail
+    }
+
+    #[cfg(test)]
+    pub(super) fn charged(&self) -> usize {
+        self.charged
+    }
+}
+
+/// How a request is booked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms<'a> {
+    pub(super) chains: &'a [Chain],
+    pub(super) found: &'a Found,
+    /// The whole request's tokens; more than the chains' when they could not be cut.
+    pub(super) prompt: TokenCount,
+    pub(super) prefill: Prefill,
+    pub(super) now: Instant,
+}
+
+impl Ledger {
+    /// Books a request on an endpoint; `None` when the endpoint is gone.
+    pub(super) fn book(&mut self, id: EndpointId, terms: Terms<'_>) -> Option<BookingId> {
+        let size = self.size_of(self.account(id)?);
+        let matches = self.matches_at(id.slot, size, terms.found);
+        let booking_id = self.next_booking;
+        self.next_booking = booking_id.next();
+        let mut booking = Booking {
+            endpoint: Some(id),
+            keys: Vec::new(),
+            charged: 0,
+            tail: 0,
+            prefilled: false,
+            detached: false,
+            timed_from: Some(terms.now),
+            since: terms.now,
+            work: 0,
+        };
+        let ahead = self.account(id)?.queued;
+        let in_chains: TokenCount = terms.chains.iter().map(|chain| chain.prompt).sum();
+        let mut own = terms.prompt.saturating_sub(in_chains).get();
+        booking.tail = own;
+        for (i, chain) in terms.chains.iter().enumerate() {
+            let matched = matches.get(i).copied().unwrap_or(0) as usize;
+            own += self.book_chain(id, booking_id, &mut booking, chain, matched, terms.prefill);
+        }
+        booking.work = ahead.saturating_add(own);
+        let tail = booking.tail;
+        let account = self.account_mut(id)?;
+        account.queued = account.queued.saturating_add(tail);
+        account.in_flight += 1;
+        account.note_busy(terms.now);
+        self.bookings.insert(booking_id, booking);
+        Some(booking_id)
+    }
+
+    /// Books one prompt; its uncached tokens.
+    fn book_chain(
+        &mut self,
+        id: EndpointId,
+        booking_id: BookingId,
+        booking: &mut Booking,
+        chain: &Chain,
+        matched: usize,
+        prefill: Prefill,
+    ) -> u64 {
+        let start = matched.max(chain.brought);
+        let reach = self.reach_at(id.slot, &chain.keys, start);
+        let cached = match prefill {
+            Prefill::Uncached => cost::cached(chain.prompt, chain.tokens_a_block, reach as u64),
+            Prefill::Whole => TokenCount::ZERO,
+        };
+        let uncached = chain.prompt.saturating_sub(cached).get();
+        // A prompt that does not look into the cache is computed whole: its blocks
+        // come, but no store tells how far it is.
+        let charge = match prefill {
+            Prefill::Uncached => chain.tokens_a_block,
+            Prefill::Whole => 0,
+        };
+        let Some(account) = self.accounts.get_mut(id.slot as usize).and_then(Option::as_mut) else {
+            return 0;
+        };
+        let mut in_blocks = 0;
+        for (i, &key) in chain.keys.iter().enumerate().skip(start) {
+            if let Some(flight) = account.flights.get_mut(&key) {
+                flight.sharers.push(booking_id);
+                // Somebody pays for it already, though it lies behind a gap.
+                in_blocks += if i >= reach { charge } else { 0 };
+            } else {
+                let flight = Flight {
+                    owner: booking_id,
+                    charge,
+                    sharers: Vec::new(),
+                };
+                account.flights.insert(key, flight);
+                self.flying.set(key, id.slot);
+                account.queued = account.queued.saturating_add(charge);
+                booking.charged += usize::from(charge > 0);
+                in_blocks += charge;
+            }
+            booking.keys.push(key);
+        }
+        booking.tail += uncached.saturating_sub(in_blocks);
+        uncached
+    }
+
+    /// The engine stored these blocks: whoever booked them is so much further.
+    pub(in crate::routing) fn stored(&mut self, id: EndpointId, keys: &[BlockKey]) {
+        let mut covered = Vec::new();
+        let Some(account) = self.accounts.get_mut(id.slot as usize).and_then(Option::as_mut) else {
+            return;
+        };
+        if account.id != id || account.flights.is_empty() {
+            return;
+        }
+        for key in keys {
+            let Some(flight) = account.flights.get_mut(key) else {
+                continue;
+            };
+            if flight.charge > 0 {
+                let charge = std::mem::take(&mut flight.charge);
+                let owner = flight.owner;
+                account.take_charge(charge);
+                note(&mut covered, owner);
+            }
+        }
+        self.uncharge_owners(covered);
+    }
+
+    /// The first data came: all of the prompt is prefilled.
+    pub(in crate::routing) fn prefilled(&mut self, booking_id: BookingId, now: Instant) {
+        let Some(booking) = self.bookings.get_mut(&booking_id).filter(|b| !b.prefilled) else {
+            return;
+        };
+        booking.prefilled = true;
+        let (work, timed_from) = (booking.work, booking.timed_from.take());
+        let keys = std::mem::take(&mut booking.keys);
+        let tail = std::mem::take(&mut booking.tail);
+        let Some(id) = booking.endpoint else {
+            return;
+        };
+        let mut covered = Vec::new();
+        if let Some(account) = self.account_mut(id) {
+            for key in &keys {
+                if let Some(flight) = account.flights.get_mut(key).filter(|f| f.charge > 0) {
+                    let charge = std::mem::take(&mut flight.charge);
+                    let owner = flight.owner;
+                    account.take_charge(charge);
+                    note(&mut covered, owner);
+                }
+            }
+            account.take_charge(tail);
+            if let Some(from) = timed_from {
+                account.learn_prefill(work, now.saturating_duration_since(from));
+            }
+        }
+        // The blocks stay as good as cached for siblings until the request ends: the
+        // event that puts them into the index may come a little later than the data.
+        if let Some(booking) = self.bookings.get_mut(&booking_id) {
+            booking.keys = keys;
+        }
+        self.uncharge_owners(covered);
+    }
+
+    /// The request is over, however it ended: whatever is still booked is given back.
+    pub(in crate::routing) fn end(&mut self, booking_id: BookingId) {
+        let Some(booking) = self.bookings.remove(&booking_id) else {
+            return;
+        };
+        let Some(account) = booking
+            .endpoint
+            .and_then(|id| self.accounts.get_mut(id.slot as usize))
+            .and_then(Option::as_mut)
+        else {
+            return;
+        };
+        account.take_charge(booking.tail);
+        for key in &booking.keys {
+            let Some(flight) = account.flights.get_mut(key) else {
+                continue;
+            };
+            if flight.owner != booking_id {
+                flight.sharers.retain(|&sharer| sharer != booking_id);
+                continue;
+            }
+            flight.sharers.retain(|&sharer| sharer != booking_id);
+            if flight.sharers.is_empty() {
+                let charge = flight.charge;
+                account.flights.remove(key);
+                self.flying.clear(*key, account.id.slot);
+                account.take_charge(charge);
+            } else {
+                // A sibling that relied on the block has to have it computed itself.
+                flight.owner = flight.sharers.remove(0);
+                if flight.charge > 0
+                    && let Some(heir) = self.bookings.get_mut(&flight.owner)
+                {
+                    heir.charged += 1;
+                }
+            }
+        }
+        account.in_flight = account.in_flight.saturating_sub(1);
+        account.note_released();
+    }
+
+    /// Nobody will tell of this request's end.
+    pub(in crate::routing) fn detach(&mut self, booking_id: BookingId, now: Instant) {
+        let Some(booking) = self.bookings.get_mut(&booking_id) else {
+            return;
+        };
+        booking.detached = true;
+        booking.timed_from = None;
+        let (since, work) = (booking.since, booking.work);
+        let (charged, tail, endpoint) = (booking.charged, booking.tail, booking.endpoint);
+        let Some(id) = endpoint.filter(|_| charged > 0 || tail > 0) else {
+            self.end(booking_id);
+            return;
+        };
+        let until = since + self.prefill_time(id, work);
+        if until <= now {
+            self.end(booking_id);
+        } else {
+            self.detached.push(Reverse((until, booking_id)));
+        }
+    }
+
+    /// Ends detached bookings whose prefill must be over.
+    pub(super) fn expire(&mut self, now: Instant) {
+        while let Some(&Reverse((until, booking_id))) = self.detached.peek()
+            && until <= now
+        {
+            self.detached.pop();
+            self.end(booking_id);
+        }
+    }
+
+    /// So many blocks are no longer charged to these bookings; one that has none left is
+    /// as good as prefilled, its tail with it.
+    fn uncharge_owners(&mut self, owners: Vec<(BookingId, usize)>) {
+        for (owner, blocks) in owners {
+            let Some(booking) = self.bookings.get_mut(&owner) else {
+                continue;
+            };
+            booking.charged = booking.charged.saturating_sub(blocks);
+            if booking.charged > 0 {
+                continue;
+            }
+            let tail = std::mem::take(&mut booking.tail);
+            let (endpoint, over) = (booking.endpoint, booking.is_detached());
+            if let Some(account) = endpoint.and_then(|id| self.account_mut(id)) {
+                account.take_charge(tail);
+                account.note_released();
+            }
+            if over {
+                self.end(owner);
+            }
+        }
+    }
+
+    /// How long the endpoint is taken to need for so many tokens.
+    fn prefill_time(&self, id: EndpointId, tokens: u64) -> Duration {
+        let us_per_token = self
+            .account(id)
+            .and_then(|account| account.prefill_us_per_token)
+            .unwrap_or_else(|| self.typical_prefill_us_per_token());
+        #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
+        let seconds = us_per_token * tokens as f64 / 1e6;
+        // A prompt of absurd length waits an hour rather than overflow the clock.
+        Duration::try_from_secs_f64(seconds)
+            .unwrap_or(LONGEST_PREFILL)
+            .min(LONGEST_PREFILL)
+    }
+
+    /// Moves a booking to the endpoint that really serves the request.
+    pub(super) fn rebook(
+        &mut self,
+        old: BookingId,
+        to: EndpointId,
+        terms: Terms<'_>,
+    ) -> Option<BookingId> {
+        let was_prefilled = self.bookings.get(&old).is_some_and(|b| b.prefilled);
+        self.end(old);
+        let new = self.book(to, terms)?;
+        if let Some(booking) = self.bookings.get_mut(&new) {
+            // When the endpoint got the request is not known, so its time teaches nothing.
+            booking.timed_from = None;
+        }
+        if was_prefilled {
+            self.prefilled(new, terms.now);
+        }
+        Some(new)
+    }
+}
+
+/// No detached booking outlives this.
+const LONGEST_PREFILL: Duration = Duration::from_secs(3600);
+
+/// Counts one more block of an owner; a prompt's blocks mostly have the same one.
+fn note(owners: &mut Vec<(BookingId, usize)>, owner: BookingId) {
+    match owners.last_mut() {
+        Some((last, blocks)) if *last == owner => *blocks += 1,
+        _ => owners.push((owner, 1)),
+    }
+}

@@ -1,0 +1,304 @@
+//! One pick under the ledger's lock: see every endpoint, choose, book.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::super::approximate::Recent;
+use super::super::block::BlockSize;
+use super::super::candidates::in_subset;
+use super::super::cost;
+use super::super::endpoint::{EndpointId, EndpointName};
+use super::super::index::Match;
+use super::super::pick::{Runner, best, tie_width};
+use super::super::router::prompts::{Chain, ChainFound, Found, Prompts};
+use super::super::router::{Ask, Candidate, Exclusion, Refusal, Settings};
+use super::super::tokens::TokenCount;
+use super::account::Account;
+use super::booking::Terms;
+use super::{BookingId, Columns, Ledger, Prefill, Served};
+
+/// The request to choose for.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::routing) struct Wanted<'a> {
+    pub(in crate::routing) prompts: &'a Prompts,
+    pub(in crate::routing) found: &'a Found,
+    pub(in crate::routing) prompt: TokenCount,
+    pub(in crate::routing) prefill: Prefill,
+}
+
+/// What was chosen, and everything that was seen.
+#[derive(Debug)]
+pub(in crate::routing) struct Chosen {
+    pub(in crate::routing) id: EndpointId,
+    pub(in crate::routing) name: EndpointName,
+    pub(in crate::routing) address: SocketAddr,
+    pub(in crate::routing) alternates: Vec<SocketAddr>,
+    pub(in crate::routing) cached: TokenCount,
+    pub(in crate::routing) queued: TokenCount,
+    pub(in crate::routing) guards_overruled: bool,
+    pub(in crate::routing) woke: bool,
+    pub(in crate::routing) considered: Vec<Candidate>,
+    pub(in crate::routing) booking: BookingId,
+    pub(in crate::routing) sent: Sent,
+}
+
+/// Where to note that a request was sent, for the approximate index.
+#[derive(Clone, Debug)]
+pub(in crate::routing) struct Sent {
+    pub(in crate::routing) recent: Arc<Recent>,
+    pub(in crate::routing) capacity: TokenCount,
+    pub(in crate::routing) block_size: BlockSize,
+    /// Token keys too, not only text keys.
+    pub(in crate::routing) approximate: bool,
+}
+
+impl Ledger {
+    /// Chooses an endpoint and books the request there.
+    pub(in crate::routing) fn choose(
+        &mut self,
+        settings: &Settings,
+        wanted: Wanted<'_>,
+        ask: &Ask<'_>,
+    ) -> Result<Chosen, Refusal> {
+        self.expire(ask.now);
+        let considered = self.consider(settings, wanted, ask);
+        let (runners, guards_overruled) = runners(&considered);
+        let sizes = self.accounts.iter().flatten().filter_map(Account::known_block_size);
+        let width = tie_width(sizes.map(BlockSize::get));
+        let winners = best(runners, ask.alternates.saturating_add(1), width, ask.chance);
+        let mut winners = winners.iter().filter_map(|runner| considered.get(runner.place));
+        let Some(winner) = winners.next() else {
+            return Err(match ask.subset {
+                Some(_) => Refusal::EmptySubset,
+                None => Refusal::NothingReady,
+            });
+        };
+        let alternates = winners
+            .filter_map(|candidate| Some(self.account(candidate.id)?.endpoint.address))
+            .collect();
+        // Found a line ago, under the same lock.
+        let account = self.account(winner.id).ok_or(Refusal::NothingReady)?;
+        let (name, address) = (account.endpoint.name.clone(), account.endpoint.address);
+        let woke = account.is_idle();
+        let sent = self.sent(account);
+        let terms = Terms {
+            chains: wanted.prompts.of_size(sent.block_size),
+            found: wanted.found,
+            prompt: wanted.prompt,
+            prefill: wanted.prefill,
+            now: ask.now,
+        };
+        let (id, cached, queued) = (winner.id, winner.cached, winner.queued);
+        let booking = self.book(id, terms).ok_or(Refusal::NothingReady)?;
+        Ok(Chosen {
+            id,
+            name,
+            address,
+            alternates,
+            cached,
+            queued,
+            guards_overruled,
+            woke,
+            considered,
+            booking,
+            sent,
+        })
+    }
+
+    /// The endpoint that has this address, unless the booking is on it already.
+    pub(in crate::routing) fn elsewhere(
+        &self,
+        booking: BookingId,
+        address: SocketAddr,
+    ) -> Result<EndpointId, Served> {
+        let now_at = self.bookings.get(&booking).and_then(|booking| booking.endpoint());
+        if now_at.and_then(|id| self.account(id)).is_some_and(|a| a.endpoint.address == address) {
+            return Err(Served::AsPicked);
+        }
+        self.at_address(address).ok_or(Served::Unknown)
+    }
+
+    /// Moves a booking; the new one, and where to note the request as sent.
+    pub(in crate::routing) fn move_to(
+        &mut self,
+        booking: BookingId,
+        to: EndpointId,
+        wanted: Wanted<'_>,
+        now: std::time::Instant,
+    ) -> Option<(BookingId, Sent)> {
+        self.expire(now);
+        let sent = self.sent(self.account(to)?);
+        let terms = Terms {
+            chains: wanted.prompts.of_size(sent.block_size),
+            found: wanted.found,
+            prompt: wanted.prompt,
+            prefill: wanted.prefill,
+            now,
+        };
+        Some((self.rebook(booking, to, terms)?, sent))
+    }
+
+    fn sent(&self, account: &Account) -> Sent {
+        Sent {
+            recent: Arc::clone(&account.recent),
+            capacity: account.capacity(),
+            block_size: self.size_of(account),
+            approximate: account.is_approximate(),
+        }
+    }
+
+    /// Every endpoint with its numbers for this request.
+    fn consider(
+        &mut self,
+        settings: &Settings,
+        wanted: Wanted<'_>,
+        ask: &Ask<'_>,
+    ) -> Vec<Candidate> {
+        let cached = match wanted.prefill {
+            Prefill::Uncached => self.cached_by_slot(wanted),
+            Prefill::Whole => Vec::new(),
+        };
+        let mut considered = Vec::with_capacity(self.accounts.len());
+        for account in self.accounts.iter_mut().flatten() {
+            account.health.known_since.get_or_insert(ask.now);
+            let excluded = if !in_subset(ask.subset, account.endpoint.address) {
+                Some(Exclusion::Subset)
+            } else if !account.ready {
+                Some(Exclusion::NotReady)
+            } else {
+                account.health.guard(settings, ask.now)
+            };
+            let cached = cached.get(account.id.slot as usize).copied().unwrap_or_default();
+            let queued = account.queued();
+            considered.push(Candidate {
+                id: account.id,
+                cached,
+                queued,
+                in_flight: account.in_flight,
+                cost: cost::cost(settings.policy, queued, wanted.prompt, cached),
+                excluded,
+            });
+        }
+        considered
+    }
+
+    /// This request's cached tokens at every endpoint, blocks in flight included.
+    fn cached_by_slot(&self, wanted: Wanted<'_>) -> Vec<TokenCount> {
+        let mut cached = vec![TokenCount::ZERO; self.accounts.len()];
+        let assumed = self.assumed_block_size();
+        for (size, chains) in wanted.prompts.by_size() {
+            let here: Vec<&Account> = self
+                .accounts
+                .iter()
+                .flatten()
+                .filter(|account| account.known_block_size().unwrap_or(assumed) == size)
+                .collect();
+            if here.is_empty() {
+                continue;
+            }
+            for (chain, found) in chains.iter().zip(wanted.found.of_size(size)) {
+                for (slot, reach) in self.reach(&here, chain, found) {
+                    if let Some(cached) = cached.get_mut(slot as usize) {
+                        *cached += cost::cached(chain.prompt, chain.tokens_a_block, reach as u64);
+                    }
+                }
+            }
+        }
+        cached
+    }
+
+    /// How many blocks of a chain each of these endpoints has: what its index holds,
+    /// then what is in flight.
+    fn reach(&self, here: &[&Account], chain: &Chain, found: &ChainFound) -> Vec<(u32, usize)> {
+        let exact = self.by_slot(&self.exact_columns, &found.exact);
+        let approximate = self.by_slot(&self.approximate_columns, &found.approximate);
+        let reach: Vec<(u32, usize)> = here
+            .iter()
+            .map(|account| {
+                let by_events = !chain.text && !account.is_approximate();
+                let index = if by_events { &exact } else { &approximate };
+                let blocks = index.get(account.id.slot as usize).copied().unwrap_or(0);
+                (account.id.slot, blocks.max(chain.brought).min(chain.keys.len()))
+            })
+            .collect();
+        self.fly(reach, chain)
+    }
+
+    /// The most blocks that one of an endpoint's columns holds, for every slot.
+    fn by_slot(&self, columns: &Columns, matches: &[Match]) -> Vec<usize> {
+        let mut blocks = vec![0; self.accounts.len()];
+        for found in matches {
+            let slot = columns.slot(found.source);
+            if let Some(most) = slot.and_then(|slot| blocks.get_mut(slot as usize)) {
+                *most = found.blocks.max(*most);
+            }
+        }
+        blocks.into_iter().map(|blocks| blocks as usize).collect()
+    }
+
+    /// Carries each endpoint's reach on through the blocks in flight there: one walk
+    /// over the keys for all endpoints, as in the index.
+    fn fly(&self, mut reach: Vec<(u32, usize)>, chain: &Chain) -> Vec<(u32, usize)> {
+        if self.flying.len() == 0 {
+            return reach;
+        }
+        reach.sort_unstable_by_key(|&(_, blocks)| blocks);
+        let mut done = Vec::with_capacity(reach.len());
+        let mut front = vec![0_u64; self.accounts.len().div_ceil(64)];
+        let mut starters = reach.into_iter().peekable();
+        let mut depth = 0;
+        loop {
+            if front.iter().all(|bits| *bits == 0) {
+                let Some(&(_, start)) = starters.peek() else {
+                    return done;
+                };
+                depth = start;
+            }
+            while let Some((slot, _)) = starters.next_if(|&(_, start)| start == depth) {
+                if let Some(bits) = front.get_mut((slot / 64) as usize) {
+                    *bits |= 1 << (slot % 64);
+                }
+            }
+            let row = chain.keys.get(depth).and_then(|key| self.flying.row(*key)).unwrap_or_default();
+            for (word, bits) in front.iter_mut().enumerate() {
+                let kept = *bits & row.get(word).copied().unwrap_or(0);
+                let mut gone = *bits & !kept;
+                *bits = kept;
+                while gone != 0 {
+                    let slot = u32::try_from(word * 64).unwrap_or(u32::MAX) + gone.trailing_zeros();
+                    done.push((slot, depth));
+                    gone &= gone - 1;
+                }
+            }
+            depth += 1;
+        }
+    }
+}
+
+/// Who is in the running. When the guards leave nobody, those they left out are.
+fn runners(considered: &[Candidate]) -> (Vec<Runner>, bool) {
+    let those = |wanted: fn(&Candidate) -> bool| -> Vec<Runner> {
+        considered
+            .iter()
+            .enumerate()
+            .filter(|(_, candidate)| wanted(candidate))
+            .map(|(place, candidate)| Runner {
+                place,
+                cost: candidate.cost,
+                in_flight: candidate.in_flight,
+            })
+            .collect()
+    };
+    let allowed = those(|candidate| candidate.excluded.is_none());
+    if !allowed.is_empty() {
+        return (allowed, false);
+    }
+    let guarded = those(|candidate| {
+        matches!(
+            candidate.excluded,
+            Some(Exclusion::KvUsage | Exclusion::ReportAge)
+        )
+    });
+    let overruled = !guarded.is_empty();
+    (guarded, overruled)
+}

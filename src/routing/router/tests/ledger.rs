@@ -1,0 +1,176 @@
+//! Random lives: whatever happens, nothing is left and nothing is negative.
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Microseconds a token that a prefill takes in these tests.
+const SPEED: u64 = 100;
+
+#[test]
+fn a_detached_booking_ends_when_events_cover_it() {
+    let mut pool = Pool::new(1);
+    let prompt = tokens(1, 1_608);
+    pool.pick(&prompt).reservation.detach(pool.now);
+    assert_eq!((pool.queued(0), pool.view(0).in_flight), (1_608, 1));
+    pool.store(0, &prompt[..800], 0);
+    assert_eq!(pool.queued(0), 808);
+    pool.store(0, &prompt, 50);
+    pool.assert_empty();
+}
+
+#[test]
+fn a_detached_booking_ends_when_the_learnt_prefill_time_has_passed() {
+    let mut pool = Pool::new(1);
+    for n in 0..3 {
+        let mut teacher = pool.pick(&tokens(n + 10, 1_000));
+        pool.now += Duration::from_micros(1_000 * SPEED);
+        teacher.reservation.prefilled(pool.now);
+    }
+    let learnt = pool.view(0).prefill_us_per_token.unwrap();
+    assert!((learnt - SPEED as f64).abs() < 1.0, "{learnt}");
+    let ahead = pool.pick(&tokens(1, 500));
+    let picked = pool.now;
+    pool.pick(&tokens(2, 1_000)).reservation.detach(pool.now);
+    pool.now = picked + Duration::from_micros(1_490 * SPEED);
+    assert_eq!(pool.queued(0), 1_500, "the queue ahead counts");
+    pool.now = picked + Duration::from_micros(1_510 * SPEED);
+    assert_eq!(pool.queued(0), 500);
+    drop(ahead);
+    pool.assert_empty();
+}
+
+#[test]
+fn one_outlier_moves_the_learnt_speed_little() {
+    let mut pool = Pool::new(1);
+    let mut teach = |us_per_token: u64| {
+        let mut decision = pool.pick(&tokens(1, 1_000));
+        pool.now += Duration::from_micros(1_000 * us_per_token);
+        decision.reservation.prefilled(pool.now);
+        drop(decision);
+        pool.view(0).prefill_us_per_token.unwrap()
+    };
+    assert!((teach(100) - 100.0).abs() < 1.0);
+    assert!(teach(100_000) < 120.0);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Pick { prompt: u32, tokens: usize, shared: usize, bypass: bool },
+    Estimate { bytes: usize },
+    Prefilled(usize),
+    Served(usize, u16),
+    Detach(usize),
+    Drop(usize),
+    Store { endpoint: usize, prompt: u32, tokens: usize, shared: usize },
+    Clear(usize),
+    Leave(usize),
+    Join,
+    Feed(usize, bool),
+    Pass(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let prompt = 0_u32..6;
+    let length = 0_usize..200;
+    let shared = 0_usize..150;
+    prop_oneof![
+        6 => (prompt.clone(), length.clone(), shared.clone(), prop::bool::weighted(0.1))
+            .prop_map(|(prompt, tokens, shared, bypass)| Step::Pick { prompt, tokens, shared, bypass }),
+        1 => (0_usize..3_000).prop_map(|bytes| Step::Estimate { bytes }),
+        3 => any::<usize>().prop_map(Step::Prefilled),
+        2 => (any::<usize>(), 0_u16..6).prop_map(|(n, to)| Step::Served(n, to)),
+        2 => any::<usize>().prop_map(Step::Detach),
+        4 => any::<usize>().prop_map(Step::Drop),
+        4 => (any::<usize>(), prompt, length, shared)
+            .prop_map(|(endpoint, prompt, tokens, shared)| Step::Store { endpoint, prompt, tokens, shared }),
+        1 => any::<usize>().prop_map(Step::Clear),
+        1 => any::<usize>().prop_map(Step::Leave),
+        1 => Just(Step::Join),
+        1 => (any::<usize>(), any::<bool>()).prop_map(|(n, live)| Step::Feed(n, live)),
+        2 => (0_u64..50_000).prop_map(Step::Pass),
+    ]
+}
+
+fn prompt_of(prompt: u32, own: usize, shared: usize) -> Vec<u32> {
+    joined(&[&tokens(1_000, shared), &tokens(prompt, own)])
+}
+
+struct World {
+    pool: Pool,
+    held: Vec<Decision>,
+    joined: u16,
+}
+
+impl World {
+    fn take(&mut self, step: Step) {
+        let pool = &mut self.pool;
+        let n_held = self.held.len();
+        let n_views = pool.views.len();
+        match step {
+            Step::Pick { prompt, tokens, shared, bypass } => {
+                let sequences = [
+                    Sequence::Tokens(prompt_of(prompt, tokens, shared)),
+                    Sequence::Tokens(prompt_of(prompt + 1, tokens / 2, shared)),
+                ];
+                let prepared = pool.router.prepare(&sequences, &Scope::default());
+                let prepared = if bypass { prepared.bypassing_cache() } else { prepared };
+                self.held.extend(pool.router.pick(&prepared, &pool.ask(u64::from(prompt))));
+            }
+            Step::Estimate { bytes } => {
+                let sequences = [Sequence::Estimate {
+                    tokens: TokenCount::new(bytes as u64 / 3),
+                    text: vec![b'x'; bytes],
+                }];
+                let prepared = pool.router.prepare(&sequences, &Scope::default());
+                self.held.extend(pool.router.pick(&prepared, &pool.ask(bytes as u64)));
+            }
+            Step::Prefilled(n) if n_held > 0 => {
+                self.held[n % n_held].reservation.prefilled(pool.now);
+            }
+            Step::Served(n, to) if n_held > 0 => {
+                self.held[n % n_held].reservation.served_by(address(to), pool.now);
+            }
+            Step::Detach(n) if n_held > 0 => {
+                self.held.swap_remove(n % n_held).reservation.detach(pool.now);
+            }
+            Step::Drop(n) if n_held > 0 => drop(self.held.swap_remove(n % n_held)),
+            Step::Store { endpoint, prompt, tokens, shared } if n_views > 0 => {
+                pool.store(endpoint % n_views, &prompt_of(prompt, tokens, shared), 0);
+            }
+            Step::Clear(n) if n_views > 0 => pool.views[n % n_views].clear(),
+            Step::Leave(n) if n_views > 0 => {
+                // Its view lives on, as a subscriber that has not noticed would.
+                pool.router.leave(pool.ids[n % n_views]);
+            }
+            Step::Join => {
+                pool.join(self.joined % 6);
+                self.joined += 1;
+            }
+            Step::Feed(n, live) if n_views > 0 => {
+                let state = if live { FeedState::Live } else { FeedState::Absent("off".into()) };
+                pool.views[n % n_views].set_feed(state);
+            }
+            Step::Pass(us) => pool.now += Duration::from_micros(us),
+            _ => {}
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn after_any_life_nothing_is_left_booked(steps in prop::collection::vec(step(), 0..120)) {
+        let mut world = World { pool: Pool::new(3), held: Vec::new(), joined: 3 };
+        for step in steps {
+            // Releasing more than was booked trips an assertion of the ledger itself.
+            world.take(step);
+            world.pool.router.state.ledger.lock().check();
+        }
+        world.held.clear();
+        world.pool.now += Duration::from_secs(7_200);
+        world.pool.assert_empty();
+        world.pool.router.state.ledger.lock().assert_nothing_held();
+    }
+}
