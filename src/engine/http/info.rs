@@ -119,7 +119,7 @@ pub(super) async fn set_faults(State(app): State<Arc<App>>, body: String) -> Res
 
 impl App {
     /// Asks the driver something and waits for its answer.
-    pub(in crate::engine) async fn ask<T>(
+    async fn ask<T>(
         &self,
         command: impl FnOnce(oneshot::Sender<T>) -> Command,
     ) -> Result<T, ApiError> {

@@ -181,7 +181,10 @@ fn equal_prompts_of_one_step_share() {
 
 #[test]
 fn salts_and_adapters_have_caches_of_their_own() {
-    let mut bench = Bench::new(settings());
+    let mut bench = Bench::new(Settings {
+        max_num_batched_tokens: 64,
+        ..settings()
+    });
     let scopes = [
         (None, None),
         (Some("sql"), None),
