@@ -23,6 +23,8 @@ mod observed;
 mod publish;
 mod running;
 mod tokenizer;
+#[cfg(test)]
+mod unpack;
 
 pub use args::{Args, ArgsError, Settings, Version, VersionError};
 pub use block_cache::CachedBlock;

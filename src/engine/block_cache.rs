@@ -63,10 +63,6 @@ impl BlockCache {
     }
 
     /// Share of the pool in use by running requests, 0 to 1.
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "pools are far smaller than 2^52 blocks"
-    )]
     pub(super) fn usage(&self) -> f64 {
         let used = self.blocks.len() - self.free.len();
         used as f64 / self.blocks.len().max(1) as f64

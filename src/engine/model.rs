@@ -8,188 +8,22 @@
 //! read and measured: chunked prefill under a token budget, prefix hits fixed when a request is first
 //! scheduled, LRU eviction from the tail, events published with the end of their step.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+mod outcome;
+mod request;
+mod settings;
+
+use std::time::Instant;
+
+pub use outcome::{
+    FinishReason, Gauges, Output, Prefilled, RequestId, StepOutcome, StepPlan, Totals,
+};
+pub use request::{Request, SubmitError};
+pub use settings::{Settings, SettingsError};
 
 use super::block_cache::CachedBlock;
 use super::scheduler::Scheduler;
 use super::sequence::Sequence;
-use crate::routing::block::{BlockSize, Scope};
 use crate::routing::event::KvEvent;
-
-/// What kind of engine it is.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Tokens a block.
-    pub block_size: BlockSize,
-    /// Blocks of the KV pool (vLLM's `num_gpu_blocks`; one of them is never used).
-    pub blocks: usize,
-    /// Requests running at once.
-    pub max_num_seqs: usize,
-    /// Token budget of a step.
-    pub max_num_batched_tokens: usize,
-    /// Prompt and answer together, tokens.
-    pub max_model_len: usize,
-    /// What every step takes.
-    pub step_base: Duration,
-    /// What each prefilled token adds to its step.
-    pub prefill_per_token: Duration,
-    /// What a step takes longer if any request decodes in it.
-    pub decode_per_step: Duration,
-    /// Length of an answer that nothing else ends.
-    pub answer_tokens: usize,
-    /// The token ids that answers are made of.
-    pub vocabulary: Arc<[u32]>,
-    /// Answers depend on this and on the prompt.
-    pub seed: u64,
-}
-
-/// Why such an engine cannot work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SettingsError {
-    /// No request could ever run.
-    #[error("{0} must not be zero")]
-    Zero(&'static str),
-    /// A request of full length could never be admitted.
-    #[error("max model length {max_model_len} does not fit the KV pool of {capacity} tokens")]
-    ContextTooLong {
-        /// As set.
-        max_model_len: usize,
-        /// Tokens of the usable blocks.
-        capacity: usize,
-    },
-}
-
-/// One prompt to be computed and answered.
-#[derive(Clone, Debug)]
-pub struct Request {
-    /// Its token ids.
-    pub prompt: Vec<u32>,
-    /// Adapter and salt.
-    pub scope: Scope,
-    /// Longest answer. `None`: as long as the context allows.
-    pub max_tokens: Option<usize>,
-    /// The answer does not end by itself.
-    pub ignore_eos: bool,
-    /// Its prefix may come from the cache (false with `prompt_logprobs`). It is stored all the same.
-    pub reads_cache: bool,
-    /// Token ids to answer with instead of made-up ones, as far as they go (a recorded run).
-    pub answer: Vec<u32>,
-}
-
-/// Why a request is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SubmitError {
-    /// Nothing to compute.
-    #[error("the prompt is empty")]
-    EmptyPrompt,
-    /// Nothing to generate.
-    #[error("max_tokens must be at least 1")]
-    NoTokens,
-    /// Over the context length.
-    #[error(
-        "{prompt} prompt tokens and {output} output tokens exceed the context length of {limit} tokens"
-    )]
-    TooLong {
-        /// Tokens of the prompt.
-        prompt: usize,
-        /// Tokens asked for.
-        output: usize,
-        /// The context length.
-        limit: usize,
-    },
-}
-
-/// Names a request of this model.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct RequestId(u64);
-
-/// A step that has begun.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StepPlan {
-    /// Call [`Model::end_step`] when this has passed.
-    pub duration: Duration,
-    /// Prompt tokens it computes.
-    pub prefill_tokens: usize,
-    /// Requests that get one more token.
-    pub decodes: usize,
-}
-
-/// Why an answer ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FinishReason {
-    /// By itself.
-    Stop,
-    /// At `max_tokens` or the context length.
-    Length,
-}
-
-/// The end of a prefill, as the engine saw it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Prefilled {
-    /// Prompt tokens that came from the cache.
-    pub cached_tokens: usize,
-    /// From arrival to the first step.
-    pub queued: Duration,
-    /// From the first step to the first token.
-    pub prefill: Duration,
-}
-
-/// One generated token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Output {
-    /// Whose.
-    pub request: RequestId,
-    /// The token.
-    pub token: u32,
-    /// It is the first of its answer.
-    pub prefilled: Option<Prefilled>,
-    /// It is the last of its answer.
-    pub finished: Option<FinishReason>,
-}
-
-/// What a step brought.
-#[derive(Debug, Default)]
-pub struct StepOutcome {
-    /// To be published, in order. Empty for most decode steps.
-    pub events: Vec<KvEvent>,
-    /// Tokens, in the order of the running requests.
-    pub outputs: Vec<Output>,
-}
-
-/// Requests and KV pool at this moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Gauges {
-    /// Requests being computed.
-    pub running: usize,
-    /// Requests waiting for a place.
-    pub waiting: usize,
-    /// Share of the pool in use by running requests, 0 to 1.
-    pub kv_usage: f64,
-}
-
-/// Counts since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Prompt tokens looked up in the cache.
-    pub prefix_queries: u64,
-    /// Of these, found.
-    pub prefix_hits: u64,
-    /// Prompt tokens whose prefill ended, cached ones included.
-    pub prompt_tokens: u64,
-    /// Of these, from the cache.
-    pub prompt_tokens_cached: u64,
-    /// Generated.
-    pub generation_tokens: u64,
-    /// Requests that lost their blocks to an older one.
-    pub preemptions: u64,
-    /// Answers that ended by themselves.
-    pub stopped: u64,
-    /// Answers that ended at their length.
-    pub length: u64,
-    /// Steps.
-    pub steps: u64,
-}
 
 /// A simulated engine core.
 pub struct Model {
@@ -206,26 +40,7 @@ impl Model {
     /// # Errors
     /// When no request could ever run.
     pub fn new(settings: Settings) -> Result<Self, SettingsError> {
-        let positive = [
-            ("max_num_seqs", settings.max_num_seqs),
-            ("max_num_batched_tokens", settings.max_num_batched_tokens),
-            ("max_model_len", settings.max_model_len),
-            ("answer_tokens", settings.answer_tokens),
-            (
-                "the number of token ids to answer with",
-                settings.vocabulary.len(),
-            ),
-        ];
-        if let Some((name, _)) = positive.iter().find(|(_, value)| *value == 0) {
-            return Err(SettingsError::Zero(name));
-        }
-        let capacity = settings.blocks.saturating_sub(1) * settings.block_size.get() as usize;
-        if settings.max_model_len > capacity {
-            return Err(SettingsError::ContextTooLong {
-                max_model_len: settings.max_model_len,
-                capacity,
-            });
-        }
+        settings.check()?;
         Ok(Self {
             scheduler: Scheduler::new(&settings),
             settings,
@@ -371,30 +186,6 @@ impl Model {
     /// Counts since the start.
     pub const fn totals(&self) -> Totals {
         self.totals
-    }
-}
-
-impl Request {
-    /// Says whether an engine with this context length can compute it.
-    ///
-    /// # Errors
-    /// When it cannot.
-    pub fn check(&self, max_model_len: usize) -> Result<(), SubmitError> {
-        if self.prompt.is_empty() {
-            return Err(SubmitError::EmptyPrompt);
-        }
-        if self.max_tokens == Some(0) {
-            return Err(SubmitError::NoTokens);
-        }
-        let output = self.max_tokens.unwrap_or(1);
-        if self.prompt.len().saturating_add(output) > max_model_len {
-            return Err(SubmitError::TooLong {
-                prompt: self.prompt.len(),
-                output,
-                limit: max_model_len,
-            });
-        }
-        Ok(())
     }
 }
 

@@ -293,3 +293,6 @@ async fn serve(engine: Ready, stop: CancellationToken) -> anyhow::Result<()> {
     );
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,4 @@
 //! One integration binary (one link on few cores); a line on each part.
+
+/// The simulated engine's HTTP side.
+mod engine;

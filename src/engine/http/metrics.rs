@@ -65,10 +65,6 @@ struct Page<'a> {
 }
 
 impl Page<'_> {
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "metrics are doubles on the wire"
-    )]
     fn write(&mut self, observed: &Observed) {
         let (gauges, totals) = (observed.gauges, observed.totals);
         self.one(
@@ -220,10 +216,6 @@ impl Page<'_> {
         self.family(kind, name, help, &samples);
     }
 
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "metrics are doubles on the wire"
-    )]
     fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) {
         let mut sum = 0;
         let mut samples = Vec::new();

@@ -3,7 +3,10 @@
 mod random;
 mod recorded;
 
+use std::time::Duration;
+
 use super::*;
+use crate::routing::block::{BlockSize, Scope};
 
 pub(super) fn settings() -> Settings {
     Settings {

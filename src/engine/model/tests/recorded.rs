@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::io::BufRead;
 
-use rmp::Marker;
-use rmp::decode::{self, RmpRead};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::super::*;
 use super::{Bench, request, settings};
+use crate::engine::unpack::{numbers, unpack};
+use crate::routing::block::BlockSize;
 
 /// An event with hashes replaced by what they stand for, so that two engines can be compared.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,55 +51,10 @@ impl Names {
     }
 }
 
-fn unpack(bytes: &mut &[u8]) -> Value {
-    let list = |bytes: &mut &[u8], len: u32| (0..len).map(|_| unpack(bytes)).collect();
-    let text = |bytes: &mut &[u8], len: u32| {
-        let mut text = vec![0; len as usize];
-        bytes.read_exact_buf(&mut text).unwrap();
-        Value::String(String::from_utf8(text).unwrap())
-    };
-    match decode::read_marker(bytes).unwrap() {
-        Marker::Null => Value::Null,
-        Marker::FixPos(value) => json!(value),
-        Marker::U8 => json!(bytes.read_data_u8().unwrap()),
-        Marker::U16 => json!(bytes.read_data_u16().unwrap()),
-        Marker::U32 => json!(bytes.read_data_u32().unwrap()),
-        Marker::U64 => json!(bytes.read_data_u64().unwrap()),
-        Marker::F64 => json!(bytes.read_data_f64().unwrap()),
-        Marker::FixStr(len) => text(bytes, u32::from(len)),
-        Marker::Str8 => {
-            let len = bytes.read_data_u8().unwrap();
-            text(bytes, u32::from(len))
-        }
-        Marker::FixArray(len) => Value::Array(list(bytes, u32::from(len))),
-        Marker::Array16 => {
-            let len = bytes.read_data_u16().unwrap();
-            Value::Array(list(bytes, u32::from(len)))
-        }
-        Marker::FixMap(len) => Value::Object(
-            (0..len)
-                .map(|_| {
-                    let key = unpack(bytes).as_str().unwrap().to_owned();
-                    (key, unpack(bytes))
-                })
-                .collect(),
-        ),
-        other => panic!("the recording has no {other:?}"),
-    }
-}
-
-fn numbers<T: TryFrom<u64, Error: std::fmt::Debug>>(value: &Value) -> Vec<T> {
-    let values = value.as_array().into_iter().flatten();
-    values
-        .map(|v| T::try_from(v.as_u64().unwrap()).unwrap())
-        .collect()
-}
-
 fn unhex(hex: &str) -> Vec<u8> {
-    (0..hex.len())
-        .step_by(2)
-        .map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap())
-        .collect()
+    let digit = |digit: &u8| char::from(*digit).to_digit(16).unwrap();
+    let byte = |pair: &[u8]| u8::try_from(digit(&pair[0]) << 4 | digit(&pair[1])).unwrap();
+    hex.as_bytes().chunks(2).map(byte).collect()
 }
 
 fn recorded_batch(names: &mut Names, hex: &str) -> Vec<Seen> {
@@ -157,7 +112,7 @@ fn second_request(line: &Value, first: &Request) -> Request {
     let payload = line["frames"][1][2].as_str().unwrap();
     let batch = unpack(&mut unhex(payload).as_slice());
     let mut request = request(numbers(&batch[1][0]["token_ids"]), 2);
-    let both = line["prompt_tokens"].as_u64().unwrap() as usize;
+    let both = usize::try_from(line["prompt_tokens"].as_u64().unwrap()).unwrap();
     request.prompt.resize(both - first.prompt.len(), 0);
     request
 }
@@ -198,11 +153,8 @@ fn the_model_does_what_a_recorded_vllm_did() {
         bench.submit(first);
         let (mut batches, mut cached) = (Vec::new(), None);
         while let Some((_, outcome)) = bench.step() {
-            cached = cached.or(outcome
-                .outputs
-                .iter()
-                .find_map(|o| o.prefilled)
-                .map(|p| p.cached_tokens));
+            let mut first = outcome.outputs.iter().filter_map(|o| o.prefilled);
+            cached = cached.or_else(|| Some(first.next()?.cached_tokens));
             if !outcome.events.is_empty() {
                 batches.push(model_batch(&mut ours, &outcome.events));
             }
