@@ -1,13 +1,35 @@
-//! A simulated vLLM: one pure model, driven here by a real clock and sockets.
+//! A simulated vLLM: a pure model of its engine core behind real sockets, for tests, load tests and the demo.
+//!
+//! ```text
+//! HTTP ─▶ driver (real clock) ─▶ model ─▶ scheduler, block cache
+//!   ◀─ tokens ─┘      └─▶ KV events (ZMQ)
+//! ```
+//!
+//! The modules in reading order: first the pure model, then the shell around it.
 
-/// Flags of `warmpath engine`.
-#[derive(Debug, clap::Args)]
-pub struct Args {}
+pub mod model;
 
-/// Runs the engine.
-///
-/// # Errors
-/// Always: the engine is not part of this build.
-pub async fn run(_args: Args) -> anyhow::Result<()> {
-    anyhow::bail!("the simulated engine is not part of this build")
-}
+mod block_cache;
+mod free_list;
+mod scheduler;
+mod sequence;
+
+mod args;
+mod driver;
+mod fault;
+mod http;
+mod kv_encode;
+mod observed;
+mod publish;
+mod running;
+mod tokenizer;
+#[cfg(test)]
+mod unpack;
+
+pub use args::{Args, ArgsError, Settings, Version, VersionError};
+pub use block_cache::CachedBlock;
+pub use fault::{Fault, UnknownFault};
+pub use kv_encode::Encoding;
+pub use publish::{BindError, EventSettings};
+pub use running::{Running, StartError, run, start};
+pub use tokenizer::TokenizerError;

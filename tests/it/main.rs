@@ -34,3 +34,5 @@ mod support;
 
 // The shipped Envoy configuration, and the support itself.
 mod gateway;
+/// The simulated engine's HTTP side.
+mod engine;

@@ -1,0 +1,227 @@
+//! What is the simulated engine told? Its command line, checked into settings.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::Parser as _;
+
+use super::fault::Fault;
+use super::kv_encode::Encoding;
+use super::model;
+use super::publish::EventSettings;
+use crate::routing::block::BlockSize;
+
+/// A simulated vLLM engine: OpenAI HTTP API, metrics, KV events.
+#[derive(Clone, Debug, clap::Parser)]
+#[command(name = "engine", args_override_self = true)]
+pub struct Args {
+    /// Address to listen on.
+    #[arg(long, default_value = "127.0.0.1")]
+    address: IpAddr,
+    /// Port of the HTTP API; 0 for a free one.
+    #[arg(long, default_value_t = 8000)]
+    port: u16,
+    /// What it calls itself in the response header x-warmpath-engine (default: its address).
+    #[arg(long)]
+    name: Option<String>,
+    /// Name of the model that requests use.
+    #[arg(long, default_value = "warmpath-sim")]
+    model: String,
+    /// Folder with the model's tokenizer.json and chat template (default: a simple built-in tokenizer).
+    #[arg(long)]
+    model_dir: Option<PathBuf>,
+    /// Names of LoRA adapters that are served as models of their own.
+    #[arg(long)]
+    lora: Vec<String>,
+    /// vLLM version to behave like, as /version tells it.
+    #[arg(long, default_value = "0.33.0")]
+    version: Version,
+    /// Tokens a block.
+    #[arg(long, default_value = "16", value_parser = block_size)]
+    block_size: BlockSize,
+    /// Blocks of the KV pool.
+    #[arg(long, default_value_t = 10_000)]
+    kv_blocks: usize,
+    /// Requests running at once.
+    #[arg(long, default_value_t = 256)]
+    max_num_seqs: usize,
+    /// Token budget of a step.
+    #[arg(long, default_value_t = 8192)]
+    max_num_batched_tokens: usize,
+    /// Context length in tokens.
+    #[arg(long, default_value_t = 32_768)]
+    max_model_len: usize,
+    /// Microseconds of prefill a token.
+    #[arg(long, default_value_t = 71.3)]
+    prefill_us_per_token: f64,
+    /// Milliseconds that decoding adds to a step.
+    #[arg(long, default_value_t = 12.0)]
+    decode_ms_per_step: f64,
+    /// Milliseconds that any step takes.
+    #[arg(long, default_value_t = 1.0)]
+    base_ms_per_step: f64,
+    /// Length of an answer that nothing else ends, in tokens.
+    #[arg(long, default_value_t = 256)]
+    answer_tokens: usize,
+    /// Where KV events are published; "none" for an engine without them.
+    #[arg(long, default_value = "tcp://*:5557")]
+    kv_events: String,
+    /// Where KV events can be asked for again; "none" for no replay.
+    #[arg(long, default_value = "tcp://*:5558")]
+    kv_replay: String,
+    /// Dialect of the events.
+    #[arg(long, value_enum, default_value = "map")]
+    kv_events_encoding: Encoding,
+    /// Topic of the events.
+    #[arg(long, default_value = "")]
+    kv_topic: String,
+    /// Batches kept for replay.
+    #[arg(long, default_value_t = 10_000)]
+    kv_buffer_steps: usize,
+    /// Answers depend on this and on the prompt.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// What goes wrong from the start: drop-events=N, no-replay, hang-http, …
+    #[arg(long)]
+    fault: Vec<Fault>,
+}
+
+/// A vLLM release, as far as behaviour depends on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// As `/version` tells it.
+    pub text: String,
+    /// Major and minor number.
+    pub number: (u32, u32),
+}
+
+/// Text that is no version.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a version like 0.33.0")]
+pub struct VersionError(String);
+
+impl FromStr for Version {
+    type Err = VersionError;
+
+    fn from_str(text: &str) -> Result<Self, VersionError> {
+        let mut parts = text.split('.').map(str::parse);
+        match (parts.next(), parts.next()) {
+            (Some(Ok(major)), Some(Ok(minor))) => Ok(Self {
+                text: text.to_owned(),
+                number: (major, minor),
+            }),
+            _ => Err(VersionError(text.to_owned())),
+        }
+    }
+}
+
+/// An engine to start.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where HTTP is served; port 0 for a free one.
+    pub listen: SocketAddr,
+    /// The response header's value; `None` for the address.
+    pub name: Option<String>,
+    /// The model's name in requests.
+    pub model: String,
+    /// Folder of the tokenizer; `None` for the built-in one.
+    pub model_dir: Option<PathBuf>,
+    /// Adapters.
+    pub adapters: Vec<String>,
+    /// The release it behaves like.
+    pub version: Version,
+    /// The engine core. Its vocabulary is taken from the tokenizer at the start.
+    pub core: model::Settings,
+    /// KV events, if it has any.
+    pub events: Option<EventSettings>,
+    /// What goes wrong from the start.
+    pub faults: Vec<Fault>,
+}
+
+/// A figure on the command line that means nothing.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+pub enum ArgsError {
+    /// Negative, infinite or not a number.
+    #[error("--{name} cannot be {value}")]
+    Duration {
+        /// The option.
+        name: &'static str,
+        /// What it said.
+        value: f64,
+    },
+}
+
+fn block_size(text: &str) -> Result<BlockSize, String> {
+    text.parse()
+        .ok()
+        .and_then(BlockSize::new)
+        .ok_or_else(|| format!("{text} is not a positive number of tokens"))
+}
+
+impl Args {
+    /// Checks and converts.
+    ///
+    /// # Errors
+    /// When a figure is out of its range.
+    pub fn settings(self) -> Result<Settings, ArgsError> {
+        let duration = |name, value: f64, unit: f64| {
+            Duration::try_from_secs_f64(value * unit)
+                .map_err(|_| ArgsError::Duration { name, value })
+        };
+        let unless_none = |address: String| (address != "none").then_some(address);
+        let replay = unless_none(self.kv_replay);
+        let events = unless_none(self.kv_events).map(|live| EventSettings {
+            live,
+            replay,
+            topic: self.kv_topic,
+            encoding: self.kv_events_encoding,
+            buffer_steps: self.kv_buffer_steps,
+        });
+        let core = model::Settings {
+            block_size: self.block_size,
+            blocks: self.kv_blocks,
+            max_num_seqs: self.max_num_seqs,
+            max_num_batched_tokens: self.max_num_batched_tokens,
+            max_model_len: self.max_model_len,
+            step_base: duration("base-ms-per-step", self.base_ms_per_step, 1e-3)?,
+            prefill_per_token: duration("prefill-us-per-token", self.prefill_us_per_token, 1e-6)?,
+            decode_per_step: duration("decode-ms-per-step", self.decode_ms_per_step, 1e-3)?,
+            answer_tokens: self.answer_tokens,
+            vocabulary: [].into(),
+            seed: self.seed,
+        };
+        Ok(Settings {
+            listen: SocketAddr::new(self.address, self.port),
+            name: self.name,
+            model: self.model,
+            model_dir: self.model_dir,
+            adapters: self.lora,
+            version: self.version,
+            core,
+            events,
+            faults: self.fault,
+        })
+    }
+}
+
+impl Settings {
+    /// The defaults with `options` on top, on free ports of the local host: for engines inside a test or the demo.
+    ///
+    /// # Errors
+    /// When the options are not the command line's.
+    pub fn local(options: &[&str]) -> anyhow::Result<Self> {
+        let local = [
+            "engine",
+            "--port",
+            "0",
+            "--kv-events",
+            "tcp://127.0.0.1:0",
+            "--kv-replay",
+            "tcp://127.0.0.1:0",
+        ];
+        let args = Args::try_parse_from(local.iter().chain(options))?;
+        Ok(args.settings()?)
+    }
+}

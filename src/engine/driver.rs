@@ -1,0 +1,225 @@
+//! Who lets the model's time pass? One task: it takes requests, sleeps through steps, publishes, hands out tokens.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::block_cache::CachedBlock;
+use super::model::{Model, Output, Request, RequestId, StepPlan, SubmitError};
+use super::observed::Observed;
+use super::publish::Publisher;
+
+/// Requests that may wait to be taken in. More make their senders wait: the driver looks at least once a step.
+pub(super) const COMMANDS: usize = 1024;
+
+/// Steps shorter than the timer's tick would take a whole tick each. A busy engine may be this
+/// far behind the clock and still count its next step from the end of the last.
+const TIMER_SLACK: Duration = Duration::from_millis(3);
+
+/// One token of one of the answers of an HTTP request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answered {
+    /// Which answer, in the order of submission.
+    pub(super) choice: usize,
+    pub(super) output: Output,
+}
+
+/// What the HTTP side asks of the model.
+pub(super) enum Command {
+    /// Computes some prompts together. All or none are taken.
+    Submit {
+        requests: Vec<Request>,
+        /// Has room for every token of every answer, so it is never full. Closed: the client left.
+        outputs: mpsc::Sender<Answered>,
+        reply: oneshot::Sender<Result<(), SubmitError>>,
+    },
+    /// Forgets the cache; false if it is in use.
+    Reset(oneshot::Sender<bool>),
+    /// Lists the cached blocks.
+    Dump(oneshot::Sender<Vec<CachedBlock>>),
+}
+
+struct Live {
+    choice: usize,
+    outputs: mpsc::Sender<Answered>,
+}
+
+/// Owns the model.
+pub(super) struct Driver {
+    model: Model,
+    max_model_len: usize,
+    commands: mpsc::Receiver<Command>,
+    publisher: Option<Publisher>,
+    observed: Arc<Mutex<Observed>>,
+    live: FxHashMap<RequestId, Live>,
+    /// When the last step ended by its own reckoning.
+    step_end: Instant,
+}
+
+impl Driver {
+    pub(super) fn new(
+        model: Model,
+        max_model_len: usize,
+        commands: mpsc::Receiver<Command>,
+        publisher: Option<Publisher>,
+        observed: Arc<Mutex<Observed>>,
+    ) -> Self {
+        Self {
+            model,
+            max_model_len,
+            commands,
+            publisher,
+            observed,
+            live: FxHashMap::default(),
+            step_end: Instant::now(),
+        }
+    }
+
+    /// Drives until `stop`.
+    ///
+    /// # Errors
+    /// When events can no longer be published.
+    pub(super) async fn run(mut self, stop: CancellationToken) -> anyhow::Result<()> {
+        loop {
+            while let Ok(command) = self.commands.try_recv() {
+                self.handle(command);
+            }
+            self.abort_departed();
+            let now = Instant::now();
+            let start = self
+                .step_end
+                .max(now.checked_sub(TIMER_SLACK).unwrap_or(now))
+                .min(now);
+            if let Some(plan) = self.model.begin_step(start.into_std()) {
+                self.step_end = start + plan.duration;
+                if !self.wait_for_step_end(&stop).await {
+                    return Ok(());
+                }
+                self.finish_step(&plan).await?;
+            } else {
+                self.observed.lock().gauges = self.model.gauges();
+                tokio::select! {
+                    () = stop.cancelled() => return Ok(()),
+                    command = self.commands.recv() => match command {
+                        Some(command) => self.handle(command),
+                        None => return Ok(()),
+                    },
+                }
+                // Idle time is not owed to the next step.
+                self.step_end = Instant::now();
+            }
+        }
+    }
+
+    /// Takes commands in while the step lasts. False if the engine is to stop.
+    async fn wait_for_step_end(&mut self, stop: &CancellationToken) -> bool {
+        let sleep = tokio::time::sleep_until(self.step_end);
+        tokio::pin!(sleep);
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return false,
+                () = &mut sleep => {
+                    // Steps that are over at once must not keep everyone else from running.
+                    tokio::task::yield_now().await;
+                    return true;
+                }
+                Some(command) = self.commands.recv() => self.handle(command),
+            }
+        }
+    }
+
+    async fn finish_step(&mut self, plan: &StepPlan) -> anyhow::Result<()> {
+        let outcome = self.model.end_step(self.step_end.into_std());
+        {
+            let mut observed = self.observed.lock();
+            observed.step(plan, &outcome.outputs);
+            observed.totals = self.model.totals();
+            observed.gauges = self.model.gauges();
+        }
+        if let Some(publisher) = &mut self.publisher {
+            publisher.publish(&outcome.events).await?;
+        }
+        for output in outcome.outputs {
+            self.deliver(output);
+        }
+        Ok(())
+    }
+
+    fn deliver(&mut self, output: Output) {
+        let Some(live) = self.live.get(&output.request) else {
+            return;
+        };
+        let answered = Answered {
+            choice: live.choice,
+            output,
+        };
+        // It has room, so the only failure is a client that left, which is noticed before the next step.
+        let left = live.outputs.try_send(answered).is_err();
+        if left {
+            self.model.abort(output.request);
+        }
+        if left || output.finished.is_some() {
+            self.live.remove(&output.request);
+        }
+    }
+
+    /// Clients that closed their end: their requests are not computed any further.
+    fn abort_departed(&mut self) {
+        let model = &mut self.model;
+        self.live.retain(|&id, live| {
+            let here = !live.outputs.is_closed();
+            if !here {
+                model.abort(id);
+            }
+            here
+        });
+    }
+
+    fn handle(&mut self, command: Command) {
+        match command {
+            Command::Submit {
+                requests,
+                outputs,
+                reply,
+            } => {
+                let taken = self.submit(requests, &outputs);
+                // Whoever does not wait for the answer has left, and closed `outputs` too.
+                reply.send(taken).ok();
+            }
+            Command::Reset(reply) => {
+                reply.send(self.model.reset_prefix_cache()).ok();
+            }
+            Command::Dump(reply) => {
+                reply.send(self.model.dump_blocks()).ok();
+            }
+        }
+    }
+
+    fn submit(
+        &mut self,
+        requests: Vec<Request>,
+        outputs: &mpsc::Sender<Answered>,
+    ) -> Result<(), SubmitError> {
+        for request in &requests {
+            request.check(self.max_model_len)?;
+        }
+        let now = Instant::now().into_std();
+        for (choice, request) in requests.into_iter().enumerate() {
+            let id = self.model.submit(request, now)?;
+            self.live.insert(
+                id,
+                Live {
+                    choice,
+                    outputs: outputs.clone(),
+                },
+            );
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,206 @@
+//! What would vLLM do? A model of its engine core without sockets, clock or tasks: time is an argument.
+//!
+//! ```text
+//! submit ─▶ begin_step(now) ─▶ the caller lets the step's duration pass ─▶ end_step(now) ─▶ events, tokens
+//! ```
+//!
+//! `warmpath engine` drives it with a real clock, the simulator with a virtual one. It follows vLLM 0.31 as
+//! read and measured: chunked prefill under a token budget, prefix hits fixed when a request is first
+//! scheduled, LRU eviction from the tail, events published with the end of their step.
+
+mod outcome;
+mod request;
+mod settings;
+
+use std::time::Instant;
+
+pub use outcome::{
+    FinishReason, Gauges, Output, Prefilled, RequestId, StepOutcome, StepPlan, Totals,
+};
+pub use request::{Request, SubmitError};
+pub use settings::{Settings, SettingsError};
+
+use super::block_cache::CachedBlock;
+use super::scheduler::Scheduler;
+use super::sequence::Sequence;
+use crate::routing::event::KvEvent;
+
+/// A simulated engine core.
+pub struct Model {
+    settings: Settings,
+    scheduler: Scheduler,
+    totals: Totals,
+    next_id: u64,
+    in_step: bool,
+}
+
+impl Model {
+    /// An idle engine with an empty cache.
+    ///
+    /// # Errors
+    /// When no request could ever run.
+    pub fn new(settings: Settings) -> Result<Self, SettingsError> {
+        settings.check()?;
+        Ok(Self {
+            scheduler: Scheduler::new(&settings),
+            settings,
+            totals: Totals::default(),
+            next_id: 0,
+            in_step: false,
+        })
+    }
+
+    /// Queues a request. A step in flight does not see it.
+    ///
+    /// # Errors
+    /// When the request can never be computed.
+    pub fn submit(&mut self, request: Request, now: Instant) -> Result<RequestId, SubmitError> {
+        request.check(self.settings.max_model_len)?;
+        let id = RequestId(self.next_id);
+        self.next_id += 1;
+        let block_size = self.settings.block_size.get() as usize;
+        let sequence = Sequence::new(id, request, block_size, self.settings.seed, now);
+        self.scheduler.waiting.push_back(sequence);
+        Ok(id)
+    }
+
+    /// The client left: nothing more is computed for it. A step in flight is finished (and its
+    /// blocks announced) all the same. Does nothing for a request that has ended.
+    pub fn abort(&mut self, id: RequestId) {
+        let in_flight = self
+            .scheduler
+            .running
+            .iter_mut()
+            .find(|sequence| sequence.id == id && self.in_step);
+        match in_flight {
+            Some(sequence) => sequence.aborted = true,
+            None => {
+                self.scheduler.remove(id);
+            }
+        }
+    }
+
+    /// Schedules a step. `None` if there is nothing to do, or a step is in flight already.
+    pub fn begin_step(&mut self, now: Instant) -> Option<StepPlan> {
+        if self.in_step {
+            return None;
+        }
+        let tokens = self
+            .scheduler
+            .schedule(&self.settings, &mut self.totals, now)?;
+        self.in_step = true;
+        self.totals.steps += 1;
+        let prefill = u32::try_from(tokens.prefill).unwrap_or(u32::MAX);
+        let mut duration = self.settings.step_base + self.settings.prefill_per_token * prefill;
+        if tokens.decode > 0 {
+            duration += self.settings.decode_per_step;
+        }
+        Some(StepPlan {
+            duration,
+            prefill_tokens: tokens.prefill,
+            decodes: tokens.decode,
+        })
+    }
+
+    /// The step is computed: its tokens and its events come out. Empty if none was in flight.
+    pub fn end_step(&mut self, now: Instant) -> StepOutcome {
+        if !self.in_step {
+            return StepOutcome::default();
+        }
+        self.in_step = false;
+        let mut outcome = StepOutcome::default();
+        for mut sequence in std::mem::take(&mut self.scheduler.running) {
+            let took_part = std::mem::take(&mut sequence.scheduled) > 0;
+            let mut ended = sequence.aborted;
+            if !ended && took_part && sequence.uncomputed() == 0 {
+                let output = self.sample(&mut sequence, now);
+                ended = output.finished.is_some();
+                outcome.outputs.push(output);
+            }
+            if ended {
+                self.scheduler.cache.release(&sequence.blocks);
+            } else {
+                self.scheduler.running.push(sequence);
+            }
+        }
+        outcome.events = std::mem::take(&mut self.scheduler.events);
+        outcome
+    }
+
+    fn sample(&mut self, sequence: &mut Sequence, now: Instant) -> Output {
+        let settings = &self.settings;
+        let first = sequence.generated() == 0;
+        let token = sequence.generate(&settings.vocabulary, settings.block_size.get() as usize);
+        self.totals.generation_tokens += 1;
+        let prefilled = first.then(|| {
+            let started = sequence.first_scheduled.unwrap_or(now);
+            Prefilled {
+                cached_tokens: sequence.cached.unwrap_or_default(),
+                queued: started.saturating_duration_since(sequence.arrived),
+                prefill: now.saturating_duration_since(started),
+            }
+        });
+        if let Some(prefilled) = prefilled {
+            self.totals.prompt_tokens += sequence.prompt_len as u64;
+            self.totals.prompt_tokens_cached += prefilled.cached_tokens as u64;
+        }
+        let finished = finish_reason(sequence, settings);
+        match finished {
+            Some(FinishReason::Stop) => self.totals.stopped += 1,
+            Some(FinishReason::Length) => self.totals.length += 1,
+            None => {}
+        }
+        Output {
+            request: sequence.id,
+            token,
+            prefilled,
+            finished,
+        }
+    }
+
+    /// Forgets the whole cache; the next step announces it. Nothing happens, and the answer is
+    /// false, while running requests hold blocks.
+    pub fn reset_prefix_cache(&mut self) -> bool {
+        let done = self.scheduler.cache.clear();
+        if done {
+            self.scheduler.events.push(KvEvent::Cleared);
+        }
+        done
+    }
+
+    /// Every cached content, sorted by hash: what the published events must add up to
+    /// (with a step in flight, its events are not published yet).
+    pub fn dump_blocks(&self) -> Vec<CachedBlock> {
+        self.scheduler.cache.dump()
+    }
+
+    /// Requests and KV pool at this moment.
+    pub fn gauges(&self) -> Gauges {
+        Gauges {
+            running: self.scheduler.running.len(),
+            waiting: self.scheduler.waiting.len(),
+            kv_usage: self.scheduler.cache.usage(),
+        }
+    }
+
+    /// Counts since the start.
+    pub const fn totals(&self) -> Totals {
+        self.totals
+    }
+}
+
+fn finish_reason(sequence: &Sequence, settings: &Settings) -> Option<FinishReason> {
+    let generated = sequence.generated();
+    let at_length = sequence.request.max_tokens == Some(generated)
+        || sequence.tokens.len() >= settings.max_model_len;
+    if at_length {
+        Some(FinishReason::Length)
+    } else if !sequence.request.ignore_eos && generated >= settings.answer_tokens {
+        Some(FinishReason::Stop)
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests;

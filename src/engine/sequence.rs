@@ -1,0 +1,153 @@
+//! How far is one request: its tokens, the hashes of its blocks, the blocks it holds.
+
+use std::time::Instant;
+
+use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
+
+use super::free_list::BlockId;
+use super::model::{Request, RequestId};
+use crate::routing::block::Scope;
+use crate::routing::event::EngineHash;
+
+/// The hash before the first block. Equal in every engine, as vLLM's is since 0.29, and not
+/// the seed of the picker's own keys, so that no test passes by comparing the two.
+const ROOT: u64 = 0x5641_4c55_4520_3033;
+
+/// A request between its submission and its end.
+pub(super) struct Sequence {
+    pub(super) id: RequestId,
+    pub(super) request: Request,
+    /// The prompt, then what was generated.
+    pub(super) tokens: Vec<u32>,
+    pub(super) prompt_len: usize,
+    /// One for each full block of `tokens`.
+    pub(super) hashes: Vec<EngineHash>,
+    /// The blocks it holds, in order; empty while it waits.
+    pub(super) blocks: Vec<BlockId>,
+    /// How many of them are full and announced (or were hit).
+    pub(super) registered: usize,
+    /// Tokens whose KV is computed, those of the step in flight included.
+    pub(super) computed: usize,
+    /// Tokens of the step in flight; zero if it is not part of it.
+    pub(super) scheduled: usize,
+    /// Cached tokens found when it was first scheduled.
+    pub(super) cached: Option<usize>,
+    pub(super) arrived: Instant,
+    pub(super) first_scheduled: Option<Instant>,
+    /// The client left while a step was in flight.
+    pub(super) aborted: bool,
+    /// Stands for seed and prompt where tokens are generated.
+    digest: u64,
+}
+
+impl Sequence {
+    /// Hashes the prompt's blocks; they are not hashed again.
+    pub(super) fn new(
+        id: RequestId,
+        mut request: Request,
+        block_size: usize,
+        seed: u64,
+        now: Instant,
+    ) -> Self {
+        let tokens = std::mem::take(&mut request.prompt);
+        let mut bytes = Vec::with_capacity(tokens.len() * size_of::<u32>());
+        for token in &tokens {
+            bytes.extend_from_slice(&token.to_le_bytes());
+        }
+        let mut sequence = Self {
+            id,
+            prompt_len: tokens.len(),
+            hashes: Vec::with_capacity(tokens.len() / block_size + 1),
+            tokens,
+            blocks: Vec::new(),
+            registered: 0,
+            computed: 0,
+            scheduled: 0,
+            cached: None,
+            arrived: now,
+            first_scheduled: None,
+            aborted: false,
+            digest: xxh3_64_with_seed(&bytes, seed),
+            request,
+        };
+        sequence.hash_full_blocks(block_size);
+        sequence
+    }
+
+    /// Tokens known and not yet computed.
+    pub(super) const fn uncomputed(&self) -> usize {
+        self.tokens.len().saturating_sub(self.computed)
+    }
+
+    /// Generated so far.
+    pub(super) const fn generated(&self) -> usize {
+        self.tokens.len() - self.prompt_len
+    }
+
+    /// Appends the next token: the given one if the request came with answers, else one chosen by
+    /// seed, prompt and position alone.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "the remainder is below the number of choices, which is a usize"
+    )]
+    pub(super) fn generate(&mut self, choices: &[u32], block_size: usize) -> u32 {
+        let position = self.generated();
+        let token = self
+            .request
+            .answer
+            .get(position)
+            .copied()
+            .or_else(|| {
+                let mixed = xxh3_64_with_seed(&(position as u64).to_le_bytes(), self.digest);
+                let index = mixed.checked_rem(choices.len() as u64)?;
+                choices.get(index as usize).copied()
+            })
+            .unwrap_or_default();
+        self.tokens.push(token);
+        self.hash_full_blocks(block_size);
+        token
+    }
+
+    /// The KV is lost: everything has to be computed (or hit) again.
+    pub(super) fn restart(&mut self) -> Vec<BlockId> {
+        self.computed = 0;
+        self.scheduled = 0;
+        self.registered = 0;
+        std::mem::take(&mut self.blocks)
+    }
+
+    /// The tokens of some of its blocks.
+    pub(super) fn block_tokens(&self, from: usize, to: usize, block_size: usize) -> Vec<u32> {
+        self.tokens
+            .get(from * block_size..to * block_size)
+            .unwrap_or_default()
+            .to_vec()
+    }
+
+    fn hash_full_blocks(&mut self, block_size: usize) {
+        let done = self.hashes.len() * block_size;
+        let unhashed = self.tokens.get(done..).unwrap_or_default();
+        for block in unhashed.chunks_exact(block_size) {
+            let parent = self.hashes.last().copied();
+            self.hashes
+                .push(block_hash(parent, block, &self.request.scope));
+        }
+    }
+}
+
+/// The name of a block: parent, tokens, adapter, and in the first block the salt.
+fn block_hash(parent: Option<EngineHash>, tokens: &[u32], scope: &Scope) -> EngineHash {
+    let mut hasher = Xxh3::with_seed(parent.map_or(ROOT, |parent| parent.0));
+    for token in tokens {
+        hasher.update(&token.to_le_bytes());
+    }
+    if let Some(adapter) = &scope.adapter {
+        hasher.update(b"lora:");
+        hasher.update(adapter.as_bytes());
+    }
+    if let (None, Some(salt)) = (parent, &scope.salt) {
+        hasher.update(b"salt:");
+        hasher.update(salt.as_bytes());
+    }
+    EngineHash(hasher.digest())
+}
