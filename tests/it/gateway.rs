@@ -161,6 +161,7 @@ async fn envoy_accepts_every_variation() {
     configs.push(EnvoyConfig {
         buffer_limit_bytes: Some(40 << 20),
         http1_trailers: true,
+        retries: false,
         ..base.clone()
     });
     configs.push(EnvoyConfig {
