@@ -33,7 +33,7 @@ impl Engines {
             tasks.spawn(async move {
                 axum::serve(listener, engine(address))
                     .await
-                    .expect("an engine serves")
+                    .expect("an engine serves");
             });
         }
         Self {
