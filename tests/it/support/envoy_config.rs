@@ -120,7 +120,7 @@ impl EnvoyConfig {
 
     /// Envoy's configuration, with ports of Envoy's own choice.
     pub(crate) fn render(&self) -> Value {
-        let mut config = shipped();
+        let mut config = shipped("envoy.yaml");
         set(
             &mut config,
             "/admin/address/socket_address/port_value",
@@ -274,11 +274,11 @@ impl EnvoyConfig {
     }
 }
 
-/// The file we ship, as data.
-fn shipped() -> Value {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/static/envoy.yaml");
-    let text = std::fs::read_to_string(&file).expect("the shipped Envoy configuration");
-    serde_yaml::from_str(&text).expect("the shipped Envoy configuration is YAML")
+/// A file of `deploy/static`, as data.
+pub(crate) fn shipped(name: &str) -> Value {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/static");
+    let text = std::fs::read_to_string(folder.join(name)).expect("a shipped file");
+    serde_yaml::from_str(&text).expect("a shipped file is YAML")
 }
 
 fn endpoints(addresses: &[SocketAddr]) -> Value {
