@@ -30,7 +30,7 @@ doc: ## Build the documentation of the code; warnings are errors
 
 bench: ## Measure the figures that README.md quotes
 	@scripts/tools.sh build
-	cargo bench
+	cargo bench --bench '*'
 
 build: ## Build the release binary: target/release/warmpath
 	@scripts/tools.sh build

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::support::envoy::Envoy;
-use crate::support::envoy_config::{BodyMode, EnvoyConfig, Obeys, Subset};
+use crate::support::envoy_config::{self, BodyMode, EnvoyConfig, Obeys, Subset};
 use crate::support::http::{self, Raw};
 use crate::support::ports;
 
@@ -33,7 +33,7 @@ impl Engines {
             tasks.spawn(async move {
                 axum::serve(listener, engine(address))
                     .await
-                    .expect("an engine serves")
+                    .expect("an engine serves");
             });
         }
         Self {
@@ -66,6 +66,33 @@ async fn within<T>(what: impl Future<Output = T>) -> T {
     timeout(Duration::from_secs(30), what)
         .await
         .expect("an answer within 30 s")
+}
+
+#[test]
+fn shipped_files_name_the_same_engines() {
+    let listed = envoy_config::shipped("endpoints.yaml");
+    let listed = listed["endpoints"].as_array().unwrap().iter();
+    let listed: Vec<_> = listed
+        .map(|engine| [&engine["address"], &engine["port"]])
+        .collect();
+    let envoy = envoy_config::shipped("envoy.yaml");
+    for cluster in ["engines", "engines-round-robin"] {
+        let clusters = envoy["static_resources"]["clusters"].as_array().unwrap();
+        let cluster = clusters
+            .iter()
+            .find(|candidate| candidate["name"] == cluster)
+            .unwrap();
+        let engines = cluster["load_assignment"]["endpoints"][0]["lb_endpoints"]
+            .as_array()
+            .unwrap();
+        let sockets = engines
+            .iter()
+            .map(|engine| &engine["endpoint"]["address"]["socket_address"]);
+        let known: Vec<_> = sockets
+            .map(|socket| [&socket["address"], &socket["port_value"]])
+            .collect();
+        assert_eq!(listed, known);
+    }
 }
 
 #[tokio::test]
@@ -161,6 +188,7 @@ async fn envoy_accepts_every_variation() {
     configs.push(EnvoyConfig {
         buffer_limit_bytes: Some(40 << 20),
         http1_trailers: true,
+        retries: false,
         ..base.clone()
     });
     configs.push(EnvoyConfig {
