@@ -8,6 +8,7 @@ use anyhow::Context as _;
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 use warmpath::args::{Args, Command, Serve};
 use warmpath::telemetry::{self, LogControl};
 use warmpath::{app, demo, engine};
@@ -44,7 +45,7 @@ fn run(args: Args) -> anyhow::Result<()> {
     let ended = runtime.block_on(async {
         match args.command {
             Command::Serve(serve) => run_serve(&serve, log).await,
-            Command::Engine(engine) => engine::run(engine).await,
+            Command::Engine(engine) => run_engine(engine).await,
             Command::Demo(demo) => demo::run(demo).await,
             Command::Version => Ok(()),
         }
@@ -55,22 +56,33 @@ fn run(args: Args) -> anyhow::Result<()> {
 }
 
 async fn run_serve(args: &Serve, log: LogControl) -> anyhow::Result<()> {
+    // Two signals are told apart; a third adds nothing.
     let (send, signals) = mpsc::channel(2);
-    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
-    let forward = async {
-        loop {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
-            // Two are told apart; a third adds nothing.
-            send.try_send(()).ok();
-        }
-    };
     let serving = async { app::build(args, log).await?.run(signals).await };
     tokio::select! {
         ended = serving => ended,
-        () = forward => Ok(()),
+        failed = on_signal(|| { send.try_send(()).ok(); }) => failed,
+    }
+}
+
+async fn run_engine(args: engine::Args) -> anyhow::Result<()> {
+    let stop = CancellationToken::new();
+    let told = stop.clone();
+    tokio::select! {
+        ended = engine::run(args, stop) => ended,
+        failed = on_signal(|| told.cancel()) => failed,
+    }
+}
+
+/// Calls `told` at each SIGTERM or SIGINT; ends only when signals cannot be listened for.
+async fn on_signal(told: impl Fn()) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        told();
     }
 }
