@@ -208,7 +208,10 @@ impl CacheView {
     /// Blocks known by hash entered another medium; nothing is said of their content.
     fn change_residency(&mut self, pool: Pool, hashes: &[EngineHash]) {
         for &hash in hashes {
-            let place = self.residents.place_of(pool, hash).unwrap_or(Place::Unkeyed);
+            let place = self
+                .residents
+                .place_of(pool, hash)
+                .unwrap_or(Place::Unkeyed);
             self.enter(pool, hash, place);
         }
     }
@@ -247,7 +250,12 @@ impl CacheView {
         let mut key = parent;
         for (i, &hash) in event.hashes.iter().enumerate() {
             key = next_key(key, event, i);
-            found.extend(self.orphans.take_children(hash).into_iter().map(|orphan| (orphan, key)));
+            found.extend(
+                self.orphans
+                    .take_children(hash)
+                    .into_iter()
+                    .map(|orphan| (orphan, key)),
+            );
         }
     }
 

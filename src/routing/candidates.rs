@@ -86,7 +86,10 @@ mod tests {
     fn kv_usage_above_the_limit_excludes_and_at_the_limit_does_not() {
         let now = Instant::now();
         assert_eq!(reported(now, 0.95).guard(&LIMITS, now), None);
-        assert_eq!(reported(now, 0.96).guard(&LIMITS, now), Some(Exclusion::KvUsage));
+        assert_eq!(
+            reported(now, 0.96).guard(&LIMITS, now),
+            Some(Exclusion::KvUsage)
+        );
     }
 
     #[test]
@@ -104,15 +107,24 @@ mod tests {
             ..reported(at(3_400), 0.0)
         };
         assert_eq!(renewed.guard(&LIMITS, at(3_900)), None);
-        assert_eq!(renewed.guard(&LIMITS, at(3_901)), Some(Exclusion::ReportAge));
+        assert_eq!(
+            renewed.guard(&LIMITS, at(3_901)),
+            Some(Exclusion::ReportAge)
+        );
     }
 
     #[test]
     fn an_idle_endpoint_has_the_longer_limit_and_one_without_a_page_none() {
         let start = Instant::now();
         let late = start + Duration::from_millis(6_001);
-        assert_eq!(reported(start, 0.0).guard(&LIMITS, start + Duration::from_secs(6)), None);
-        assert_eq!(reported(start, 0.0).guard(&LIMITS, late), Some(Exclusion::ReportAge));
+        assert_eq!(
+            reported(start, 0.0).guard(&LIMITS, start + Duration::from_secs(6)),
+            None
+        );
+        assert_eq!(
+            reported(start, 0.0).guard(&LIMITS, late),
+            Some(Exclusion::ReportAge)
+        );
         let silent = Health {
             known_since: Some(start),
             ..Health::default()
@@ -131,7 +143,10 @@ mod tests {
         let other: SocketAddr = "[fd00::1]:8001".parse().unwrap();
         assert!(in_subset(None, address));
         assert!(!in_subset(Some(&[]), address));
-        assert!(in_subset(Some(&[SubsetEntry::Address(address.ip())]), address));
+        assert!(in_subset(
+            Some(&[SubsetEntry::Address(address.ip())]),
+            address
+        ));
         assert!(in_subset(Some(&[SubsetEntry::Endpoint(address)]), address));
         assert!(!in_subset(Some(&[SubsetEntry::Endpoint(other)]), address));
     }

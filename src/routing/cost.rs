@@ -55,7 +55,11 @@ mod tests {
         ];
         for (prompt, block, matched, expected) in cases {
             let found = cached(TokenCount::new(prompt), block, matched);
-            assert_eq!(found.get(), expected, "{prompt} tokens, {matched} blocks of {block}");
+            assert_eq!(
+                found.get(),
+                expected,
+                "{prompt} tokens, {matched} blocks of {block}"
+            );
         }
     }
 

@@ -143,11 +143,15 @@ impl Ledger {
     }
 
     pub(super) fn join(&mut self, endpoint: Endpoint, recent: Arc<Recent>) -> EndpointId {
-        let slot = self.accounts.iter().position(Option::is_none).unwrap_or_else(|| {
-            self.accounts.push(None);
-            self.generations.push(0);
-            self.accounts.len() - 1
-        });
+        let slot = self
+            .accounts
+            .iter()
+            .position(Option::is_none)
+            .unwrap_or_else(|| {
+                self.accounts.push(None);
+                self.generations.push(0);
+                self.accounts.len() - 1
+            });
         let generation = self.generations.get_mut(slot).map_or(0, |generation| {
             *generation = generation.wrapping_add(1);
             *generation
@@ -251,7 +255,8 @@ impl Ledger {
     /// What was sent to a feed's endpoint; `None` when the feed is no longer its.
     pub(super) fn recent(&mut self, feed: FeedId) -> Option<Arc<Recent>> {
         self.feed_mut(feed)?;
-        self.account(feed.endpoint).map(|account| Arc::clone(&account.recent))
+        self.account(feed.endpoint)
+            .map(|account| Arc::clone(&account.recent))
     }
 
     /// Every endpoint as pages show it, with the columns in which its blocks are to be counted.
@@ -303,18 +308,26 @@ impl Ledger {
     fn at_address(&self, address: SocketAddr) -> Option<EndpointId> {
         let here = |account: &&Account| account.endpoint.address == address;
         let newest = self.accounts.iter().flatten().filter(here);
-        newest.max_by_key(|account| (account.ready, account.joined)).map(|account| account.id)
+        newest
+            .max_by_key(|account| (account.ready, account.joined))
+            .map(|account| account.id)
     }
 
     /// The block size to take for an endpoint.
     fn size_of(&self, account: &Account) -> BlockSize {
-        account.known_block_size().unwrap_or_else(|| self.assumed_block_size())
+        account
+            .known_block_size()
+            .unwrap_or_else(|| self.assumed_block_size())
     }
 
     /// The size taken for endpoints that told none: the smallest one known in the pool,
     /// or vLLM's default when none is.
     fn assumed_block_size(&self) -> BlockSize {
-        let known = self.accounts.iter().flatten().filter_map(Account::known_block_size);
+        let known = self
+            .accounts
+            .iter()
+            .flatten()
+            .filter_map(Account::known_block_size);
         known.min().unwrap_or(BlockSize::DEFAULT)
     }
 
@@ -327,13 +340,18 @@ impl Ledger {
             .filter_map(|account| account.prefill_us_per_token)
             .collect();
         learnt.sort_unstable_by(f64::total_cmp);
-        learnt.get(learnt.len() / 2).copied().unwrap_or(DEFAULT_PREFILL_US_PER_TOKEN)
+        learnt
+            .get(learnt.len() / 2)
+            .copied()
+            .unwrap_or(DEFAULT_PREFILL_US_PER_TOKEN)
     }
 
     /// How many blocks of each chain one endpoint has in the index that serves it.
     fn matches_at(&self, slot: u32, size: BlockSize, found: &Found) -> Vec<u32> {
         let most = |columns: &Columns, matches: &[Match]| {
-            let here = matches.iter().filter(|found| columns.slot(found.source) == Some(slot));
+            let here = matches
+                .iter()
+                .filter(|found| columns.slot(found.source) == Some(slot));
             here.map(|found| found.blocks).max().unwrap_or(0)
         };
         let Some(account) = self.accounts.get(slot as usize).and_then(Option::as_ref) else {
@@ -357,7 +375,8 @@ impl Ledger {
     fn reach_at(&self, slot: u32, keys: &[BlockKey], start: usize) -> usize {
         let flying = |key: &&BlockKey| {
             self.flying.row(**key).is_some_and(|row| {
-                row.get((slot / 64) as usize).is_some_and(|bits| bits >> (slot % 64) & 1 == 1)
+                row.get((slot / 64) as usize)
+                    .is_some_and(|bits| bits >> (slot % 64) & 1 == 1)
             })
         };
         let further = keys.iter().skip(start).take_while(flying).count();

@@ -25,7 +25,9 @@ pub struct Runner {
 /// while no size is known. A difference below a block says nothing: it is the part of
 /// a prompt that no cache can hold.
 pub fn tie_width(block_sizes: impl Iterator<Item = u32>) -> TokenCount {
-    let width = block_sizes.min().map_or(WIDEST_TIE, |size| size.min(WIDEST_TIE));
+    let width = block_sizes
+        .min()
+        .map_or(WIDEST_TIE, |size| size.min(WIDEST_TIE));
     TokenCount::new(u64::from(width))
 }
 
@@ -45,7 +47,11 @@ pub fn best(
         && let Some(least) = runners.iter().map(|runner| runner.cost).min()
     {
         let equal = |runner: &&Runner| runner.cost.saturating_sub(least) < width;
-        let fewest = runners.iter().filter(equal).map(|runner| runner.in_flight).min();
+        let fewest = runners
+            .iter()
+            .filter(equal)
+            .map(|runner| runner.in_flight)
+            .min();
         let tied: Vec<usize> = (0..)
             .zip(&runners)
             .filter(|(_, runner)| equal(runner) && Some(runner.in_flight) == fewest)
@@ -53,7 +59,10 @@ pub fn best(
             .collect();
         // Multiply-shift instead of a remainder: no bias worth the name, no division by zero.
         let drawn = (u128::from(chance) * tied.len() as u128) >> 64;
-        let Some(&winner) = usize::try_from(drawn).ok().and_then(|drawn| tied.get(drawn)) else {
+        let Some(&winner) = usize::try_from(drawn)
+            .ok()
+            .and_then(|drawn| tied.get(drawn))
+        else {
             break;
         };
         best.push(runners.swap_remove(winner));

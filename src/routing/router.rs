@@ -289,7 +289,8 @@ impl State {
         for chain in prepared.prompts.of_size(sent.block_size) {
             if chain.text || sent.approximate {
                 let (keys, tokens) = (&chain.keys, chain.tokens_a_block);
-                sent.recent.touch(&self.approximate, keys, tokens, sent.capacity);
+                sent.recent
+                    .touch(&self.approximate, keys, tokens, sent.capacity);
             }
         }
     }
@@ -379,7 +380,10 @@ impl Router {
         // The index is asked with the ledger's lock given back.
         seen.into_iter()
             .map(|(mut view, sources)| {
-                view.blocks = sources.iter().map(|&source| self.state.index.blocks(source)).sum();
+                view.blocks = sources
+                    .iter()
+                    .map(|&source| self.state.index.blocks(source))
+                    .sum();
                 view
             })
             .collect()
@@ -409,7 +413,11 @@ impl Router {
     pub fn pick(self: &Arc<Self>, prepared: &Prepared, ask: &Ask<'_>) -> Result<Decision, Refusal> {
         let found = self.state.look_up(prepared);
         let wanted = prepared.wanted(&found);
-        let chosen = self.state.ledger.lock().choose(&self.state.settings, wanted, ask)?;
+        let chosen = self
+            .state
+            .ledger
+            .lock()
+            .choose(&self.state.settings, wanted, ask)?;
         let reservation = Reservation {
             state: Arc::clone(&self.state),
             booking: Some(chosen.booking),

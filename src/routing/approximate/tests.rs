@@ -1,7 +1,9 @@
 use super::*;
 
 fn keys(range: std::ops::Range<u64>) -> Vec<BlockKey> {
-    range.map(|n| BlockKey(n.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect()
+    range
+        .map(|n| BlockKey(n.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
+        .collect()
 }
 
 fn matched(index: &PrefixIndex, keys: &[BlockKey]) -> u32 {
@@ -28,7 +30,12 @@ fn never_more_than_the_capacity_is_remembered() {
     let index = PrefixIndex::new();
     let recent = Recent::new(index.open());
     for start in 0..200 {
-        recent.touch(&index, &keys(start * 7 + 1..start * 7 + 40), 64, TokenCount::new(5000));
+        recent.touch(
+            &index,
+            &keys(start * 7 + 1..start * 7 + 40),
+            64,
+            TokenCount::new(5000),
+        );
         assert!(index.blocks(recent.source()) * 64 <= 5000);
     }
     assert!(recent.sent.lock().touches.len() <= 2 * 78 + 1024 + 39);

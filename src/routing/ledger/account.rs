@@ -152,7 +152,10 @@ impl Account {
     /// Tokens its KV pools hold, for the approximate index.
     pub(super) fn capacity(&self) -> TokenCount {
         let ranks = self.feeds.len().max(1) as u64;
-        let a_rank = self.health.report.and_then(|(report, _)| report.kv_capacity);
+        let a_rank = self
+            .health
+            .report
+            .and_then(|(report, _)| report.kv_capacity);
         a_rank.map_or(DEFAULT_CAPACITY, |tokens| {
             TokenCount::new(tokens.get().saturating_mul(ranks))
         })
@@ -175,8 +178,16 @@ impl Account {
             in_flight: self.in_flight,
             report: report.map(|(report, at)| (report, now.saturating_duration_since(at))),
             no_report_page: self.health.no_page,
-            excluded: if self.ready { guard } else { Some(Exclusion::NotReady) },
-            feeds: self.feeds.iter().map(|(&rank, feed)| (rank, feed.state.clone())).collect(),
+            excluded: if self.ready {
+                guard
+            } else {
+                Some(Exclusion::NotReady)
+            },
+            feeds: self
+                .feeds
+                .iter()
+                .map(|(&rank, feed)| (rank, feed.state.clone()))
+                .collect(),
             approximate: self.is_approximate(),
             block_size: self.known_block_size(),
             blocks: 0,

@@ -136,7 +136,11 @@ impl Ledger {
             Prefill::Uncached => chain.tokens_a_block,
             Prefill::Whole => 0,
         };
-        let Some(account) = self.accounts.get_mut(id.slot as usize).and_then(Option::as_mut) else {
+        let Some(account) = self
+            .accounts
+            .get_mut(id.slot as usize)
+            .and_then(Option::as_mut)
+        else {
             return 0;
         };
         let mut in_blocks = 0;
@@ -166,7 +170,11 @@ impl Ledger {
     /// The engine stored these blocks: whoever booked them is so much further.
     pub(in crate::routing) fn stored(&mut self, id: EndpointId, keys: &[BlockKey]) {
         let mut covered = Vec::new();
-        let Some(account) = self.accounts.get_mut(id.slot as usize).and_then(Option::as_mut) else {
+        let Some(account) = self
+            .accounts
+            .get_mut(id.slot as usize)
+            .and_then(Option::as_mut)
+        else {
             return;
         };
         if account.id != id || account.flights.is_empty() {
@@ -322,7 +330,10 @@ impl Ledger {
             .account(id)
             .and_then(|account| account.prefill_us_per_token)
             .unwrap_or_else(|| self.typical_prefill_us_per_token());
-        #[expect(clippy::cast_precision_loss, reason = "token counts are far below 2^52")]
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "token counts are far below 2^52"
+        )]
         let seconds = us_per_token * tokens as f64 / 1e6;
         // A prompt of absurd length waits an hour rather than overflow the clock.
         Duration::try_from_secs_f64(seconds)

@@ -63,10 +63,16 @@ impl Ledger {
         self.expire(ask.now);
         let considered = self.consider(settings, wanted, ask);
         let (runners, guards_overruled) = runners(&considered);
-        let sizes = self.accounts.iter().flatten().filter_map(Account::known_block_size);
+        let sizes = self
+            .accounts
+            .iter()
+            .flatten()
+            .filter_map(Account::known_block_size);
         let width = tie_width(sizes.map(BlockSize::get));
         let winners = best(runners, ask.alternates.saturating_add(1), width, ask.chance);
-        let mut winners = winners.iter().filter_map(|runner| considered.get(runner.place));
+        let mut winners = winners
+            .iter()
+            .filter_map(|runner| considered.get(runner.place));
         let Some(winner) = winners.next() else {
             return Err(match ask.subset {
                 Some(_) => Refusal::EmptySubset,
@@ -111,8 +117,14 @@ impl Ledger {
         booking: BookingId,
         address: SocketAddr,
     ) -> Result<EndpointId, Served> {
-        let now_at = self.bookings.get(&booking).and_then(|booking| booking.endpoint());
-        if now_at.and_then(|id| self.account(id)).is_some_and(|a| a.endpoint.address == address) {
+        let now_at = self
+            .bookings
+            .get(&booking)
+            .and_then(|booking| booking.endpoint());
+        if now_at
+            .and_then(|id| self.account(id))
+            .is_some_and(|a| a.endpoint.address == address)
+        {
             return Err(Served::AsPicked);
         }
         self.at_address(address).ok_or(Served::Unknown)
@@ -168,7 +180,10 @@ impl Ledger {
             } else {
                 account.health.guard(settings, ask.now)
             };
-            let cached = cached.get(account.id.slot as usize).copied().unwrap_or_default();
+            let cached = cached
+                .get(account.id.slot as usize)
+                .copied()
+                .unwrap_or_default();
             let queued = account.queued();
             considered.push(Candidate {
                 id: account.id,
@@ -218,7 +233,10 @@ impl Ledger {
                 let by_events = !chain.text && !account.is_approximate();
                 let index = if by_events { &exact } else { &approximate };
                 let blocks = index.get(account.id.slot as usize).copied().unwrap_or(0);
-                (account.id.slot, blocks.max(chain.brought).min(chain.keys.len()))
+                (
+                    account.id.slot,
+                    blocks.max(chain.brought).min(chain.keys.len()),
+                )
             })
             .collect();
         self.fly(reach, chain)
@@ -259,7 +277,11 @@ impl Ledger {
                     *bits |= 1 << (slot % 64);
                 }
             }
-            let row = chain.keys.get(depth).and_then(|key| self.flying.row(*key)).unwrap_or_default();
+            let row = chain
+                .keys
+                .get(depth)
+                .and_then(|key| self.flying.row(*key))
+                .unwrap_or_default();
             for (word, bits) in front.iter_mut().enumerate() {
                 let kept = *bits & row.get(word).copied().unwrap_or(0);
                 let mut gone = *bits & !kept;

@@ -9,7 +9,10 @@ impl Ledger {
         let mut flights = 0;
         for account in self.accounts.iter().flatten() {
             let charges: u64 = account.flights.values().map(|flight| flight.charge).sum();
-            let here = self.bookings.values().filter(|b| b.endpoint() == Some(account.id));
+            let here = self
+                .bookings
+                .values()
+                .filter(|b| b.endpoint() == Some(account.id));
             let (mut tails, mut in_flight) = (0, 0);
             for booking in here {
                 tails += booking.tail();
@@ -26,8 +29,14 @@ impl Ledger {
             }
         }
         for (id, booking) in &self.bookings {
-            let flights = self.accounts.iter().flatten().flat_map(|a| a.flights.values());
-            let owned = flights.filter(|flight| flight.owner == *id && flight.charge > 0).count();
+            let flights = self
+                .accounts
+                .iter()
+                .flatten()
+                .flat_map(|a| a.flights.values());
+            let owned = flights
+                .filter(|flight| flight.owner == *id && flight.charge > 0)
+                .count();
             assert_eq!(owned, booking.charged(), "{id:?}");
         }
         assert!(self.flying.len() <= flights);
@@ -37,6 +46,11 @@ impl Ledger {
     pub(in crate::routing) fn assert_nothing_held(&self) {
         assert!(self.bookings.is_empty());
         assert_eq!(self.flying.len(), 0);
-        assert!(self.accounts.iter().flatten().all(|account| account.flights.is_empty()));
+        assert!(
+            self.accounts
+                .iter()
+                .flatten()
+                .all(|account| account.flights.is_empty())
+        );
     }
 }

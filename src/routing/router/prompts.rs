@@ -64,7 +64,9 @@ impl Prompts {
 
     /// Every size with its chains.
     pub(in crate::routing) fn by_size(&self) -> impl Iterator<Item = (BlockSize, &[Chain])> {
-        self.by_size.iter().map(|(size, chains)| (*size, chains.as_slice()))
+        self.by_size
+            .iter()
+            .map(|(size, chains)| (*size, chains.as_slice()))
     }
 
     /// The chains of one size; none when it was learnt after the request was prepared.
@@ -166,7 +168,11 @@ fn mark_brought(mut chains: Vec<Chain>) -> Vec<Chain> {
     }
     let mut seen = FxHashSet::default();
     for chain in &mut chains {
-        chain.brought = chain.keys.iter().take_while(|key| seen.contains(*key)).count();
+        chain.brought = chain
+            .keys
+            .iter()
+            .take_while(|key| seen.contains(*key))
+            .count();
         seen.extend(chain.keys.iter().skip(chain.brought).copied());
     }
     chains

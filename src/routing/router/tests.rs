@@ -76,7 +76,8 @@ impl Pool {
     }
 
     pub(super) fn prepare(&self, tokens: &[u32]) -> Prepared {
-        self.router.prepare(&[Sequence::Tokens(tokens.to_vec())], &Scope::default())
+        self.router
+            .prepare(&[Sequence::Tokens(tokens.to_vec())], &Scope::default())
     }
 
     pub(super) fn ask(&self, chance: u64) -> Ask<'static> {
@@ -89,7 +90,9 @@ impl Pool {
     }
 
     pub(super) fn pick(&self, tokens: &[u32]) -> Decision {
-        self.router.pick(&self.prepare(tokens), &self.ask(7)).unwrap()
+        self.router
+            .pick(&self.prepare(tokens), &self.ask(7))
+            .unwrap()
     }
 
     pub(super) fn pick_on(&self, n: u16, tokens: &[u32]) -> Decision {
@@ -147,15 +150,19 @@ pub(super) fn stored(tokens: &[u32], from: usize) -> Stored {
 }
 
 pub(super) fn engine_hash(prefix: &[u32]) -> EngineHash {
-    let hash = prefix.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &token| {
-        (hash ^ u64::from(token)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let hash = prefix
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, &token| {
+            (hash ^ u64::from(token)).wrapping_mul(0x0100_0000_01b3)
+        });
     EngineHash(hash)
 }
 
 /// `n` tokens that no other prompt number shares.
 pub(super) fn tokens(prompt: u32, n: usize) -> Vec<u32> {
-    (0..n as u32).map(|i| prompt.wrapping_mul(1_000_003) ^ i).collect()
+    (0..n as u32)
+        .map(|i| prompt.wrapping_mul(1_000_003) ^ i)
+        .collect()
 }
 
 pub(super) fn joined(parts: &[&[u32]]) -> Vec<u32> {
@@ -170,10 +177,17 @@ fn the_owner_of_a_warm_prefix_wins_until_its_queue_costs_more_than_the_hit_saves
     let mut held = vec![pool.pick_on(0, &tokens(2, 5_000))];
     let decision = pool.pick(&warm);
     assert_eq!(decision.id, pool.ids[0], "5,000 queued against 7,984 saved");
-    assert_eq!((decision.cached.get(), decision.queued.get()), (7_984, 5_000));
+    assert_eq!(
+        (decision.cached.get(), decision.queued.get()),
+        (7_984, 5_000)
+    );
     drop(decision);
     held.push(pool.pick_on(0, &tokens(3, 3_000)));
-    assert_eq!(pool.pick(&warm).id, pool.ids[1], "8,000 queued against 7,984 saved");
+    assert_eq!(
+        pool.pick(&warm).id,
+        pool.ids[1],
+        "8,000 queued against 7,984 saved"
+    );
 }
 
 #[test]
@@ -194,7 +208,11 @@ fn a_hot_prefix_gains_owners_under_load_and_only_then() {
             assert_eq!(owners.len(), 1, "the queue is still shorter than the hit");
         }
     }
-    assert_eq!(owners.len(), 8, "100,000 queued tokens are worth warming everybody");
+    assert_eq!(
+        owners.len(),
+        8,
+        "100,000 queued tokens are worth warming everybody"
+    );
 }
 
 #[test]
@@ -204,7 +222,12 @@ fn a_request_that_does_not_read_the_cache_costs_its_full_length() {
     pool.store(0, &warm, 0);
     let prepared = pool.prepare(&warm).bypassing_cache();
     let decision = pool.router.pick(&prepared, &pool.ask(3)).unwrap();
-    assert!(decision.considered.iter().all(|candidate| candidate.cost.get() == 800));
+    assert!(
+        decision
+            .considered
+            .iter()
+            .all(|candidate| candidate.cost.get() == 800)
+    );
     assert_eq!(decision.cached, TokenCount::ZERO);
     assert_eq!(pool.queued(decision.id.slot as usize), 800);
 }
@@ -249,19 +272,27 @@ fn guards_leave_out_within_the_subset_and_are_overruled_when_nobody_is_left() {
         kv_usage: 0.99,
         ..Report::default()
     };
-    pool.router.report(pool.ids[0], ReportOutcome::Fresh(full), pool.now);
-    pool.router.report(pool.ids[1], ReportOutcome::Fresh(full), pool.now);
+    pool.router
+        .report(pool.ids[0], ReportOutcome::Fresh(full), pool.now);
+    pool.router
+        .report(pool.ids[1], ReportOutcome::Fresh(full), pool.now);
     let decision = pool.pick(&tokens(1, 100));
     assert_eq!(decision.id, pool.ids[2]);
     assert_eq!(decision.considered[0].excluded, Some(Exclusion::KvUsage));
     assert!(!decision.guards_overruled);
-    let subset = [SubsetEntry::Endpoint(address(0)), SubsetEntry::Endpoint(address(1))];
+    let subset = [
+        SubsetEntry::Endpoint(address(0)),
+        SubsetEntry::Endpoint(address(1)),
+    ];
     let ask = Ask {
         subset: Some(&subset),
         alternates: 5,
         ..pool.ask(1)
     };
-    let decision = pool.router.pick(&pool.prepare(&tokens(2, 100)), &ask).unwrap();
+    let decision = pool
+        .router
+        .pick(&pool.prepare(&tokens(2, 100)), &ask)
+        .unwrap();
     assert!(decision.guards_overruled);
     assert_ne!(decision.id, pool.ids[2]);
     assert_eq!(decision.considered[2].excluded, Some(Exclusion::Subset));
@@ -276,7 +307,10 @@ fn nobody_ready_and_an_empty_subset_are_refused_differently() {
         subset: Some(&[]),
         ..pool.ask(1)
     };
-    assert_eq!(pool.router.pick(&prepared, &nobody).unwrap_err(), Refusal::EmptySubset);
+    assert_eq!(
+        pool.router.pick(&prepared, &nobody).unwrap_err(),
+        Refusal::EmptySubset
+    );
     for &id in &pool.ids {
         pool.router.set_ready(id, false);
     }
@@ -287,12 +321,21 @@ fn nobody_ready_and_an_empty_subset_are_refused_differently() {
 #[test]
 fn silence_excludes_an_endpoint_that_should_report() {
     let mut pool = Pool::new(2);
-    pool.router.report(pool.ids[0], ReportOutcome::Fresh(Report::default()), pool.now);
-    pool.router.report(pool.ids[1], ReportOutcome::Fresh(Report::default()), pool.now);
+    pool.router.report(
+        pool.ids[0],
+        ReportOutcome::Fresh(Report::default()),
+        pool.now,
+    );
+    pool.router.report(
+        pool.ids[1],
+        ReportOutcome::Fresh(Report::default()),
+        pool.now,
+    );
     let held = pool.pick_on(0, &tokens(1, 100));
     assert!(held.woke);
     pool.now += Duration::from_millis(501);
-    pool.router.report(pool.ids[0], ReportOutcome::Failed, pool.now);
+    pool.router
+        .report(pool.ids[0], ReportOutcome::Failed, pool.now);
     let decision = pool.pick(&tokens(2, 100));
     assert_eq!(decision.id, pool.ids[1]);
     assert_eq!(decision.considered[0].excluded, Some(Exclusion::ReportAge));
@@ -312,7 +355,11 @@ fn an_endpoint_without_events_is_served_by_what_was_sent_to_it() {
     assert_eq!((second.id, second.cached.get()), (owner, 1_584));
     drop(second);
     pool.views[owner.slot as usize].clear();
-    assert_eq!(pool.pick(&prompt).cached, TokenCount::ZERO, "a restart forgets");
+    assert_eq!(
+        pool.pick(&prompt).cached,
+        TokenCount::ZERO,
+        "a restart forgets"
+    );
     assert!(pool.view(0).approximate && pool.view(1).approximate);
 }
 
@@ -412,9 +459,15 @@ fn served_by_names_what_happened() {
     let prompt = tokens(1, 160);
     let mut decision = pool.pick_on(0, &prompt);
     let reservation = &mut decision.reservation;
-    assert_eq!(reservation.served_by(address(0), pool.now), Served::AsPicked);
+    assert_eq!(
+        reservation.served_by(address(0), pool.now),
+        Served::AsPicked
+    );
     assert_eq!(pool.queued(0), 160);
-    assert_eq!(reservation.served_by(address(1), pool.now), Served::Moved(pool.ids[1]));
+    assert_eq!(
+        reservation.served_by(address(1), pool.now),
+        Served::Moved(pool.ids[1])
+    );
     assert_eq!((pool.queued(0), pool.queued(1)), (0, 160));
     assert_eq!(reservation.served_by(address(9), pool.now), Served::Unknown);
     pool.assert_empty();

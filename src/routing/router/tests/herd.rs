@@ -24,7 +24,9 @@ fn all_at_once(pool: &Pool, prompts: &[Vec<u32>]) -> Vec<Decision> {
                     let mut chance = n as u64;
                     start.wait();
                     let pick = |tokens: &Vec<u32>| {
-                        chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                        chance = chance
+                            .wrapping_mul(6_364_136_223_846_793_005)
+                            .wrapping_add(1);
                         let sequences = [Sequence::Tokens(tokens.clone())];
                         let prepared = router.prepare(&sequences, &Scope::default());
                         let ask = Ask {
@@ -39,7 +41,10 @@ fn all_at_once(pool: &Pool, prompts: &[Vec<u32>]) -> Vec<Decision> {
                 })
             })
             .collect();
-        pickers.into_iter().flat_map(|picker| picker.join().unwrap()).collect()
+        pickers
+            .into_iter()
+            .flat_map(|picker| picker.join().unwrap())
+            .collect()
     })
 }
 
@@ -68,7 +73,13 @@ fn mixed_cold_picks_leave_queues_no_further_apart_than_the_largest_request_and_a
     let views = pool.router.endpoints(pool.now);
     let queued: Vec<u64> = views.iter().map(|view| view.queued.get()).collect();
     let booked: u64 = queued.iter().sum();
-    assert_eq!(booked, prompts.iter().map(|prompt| prompt.len() as u64).sum::<u64>());
+    assert_eq!(
+        booked,
+        prompts
+            .iter()
+            .map(|prompt| prompt.len() as u64)
+            .sum::<u64>()
+    );
     // Costs less than a tie apart count as equal, so the least queue may be passed over by that.
     assert!(spread(&queued) < largest + 64, "{queued:?}");
     drop(held);

@@ -56,13 +56,25 @@ fn one_outlier_moves_the_learnt_speed_little() {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Pick { prompt: u32, tokens: usize, shared: usize, bypass: bool },
-    Estimate { bytes: usize },
+    Pick {
+        prompt: u32,
+        tokens: usize,
+        shared: usize,
+        bypass: bool,
+    },
+    Estimate {
+        bytes: usize,
+    },
     Prefilled(usize),
     Served(usize, u16),
     Detach(usize),
     Drop(usize),
-    Store { endpoint: usize, prompt: u32, tokens: usize, shared: usize },
+    Store {
+        endpoint: usize,
+        prompt: u32,
+        tokens: usize,
+        shared: usize,
+    },
     Clear(usize),
     Leave(usize),
     Join,
@@ -108,14 +120,24 @@ impl World {
         let n_held = self.held.len();
         let n_views = pool.views.len();
         match step {
-            Step::Pick { prompt, tokens, shared, bypass } => {
+            Step::Pick {
+                prompt,
+                tokens,
+                shared,
+                bypass,
+            } => {
                 let sequences = [
                     Sequence::Tokens(prompt_of(prompt, tokens, shared)),
                     Sequence::Tokens(prompt_of(prompt + 1, tokens / 2, shared)),
                 ];
                 let prepared = pool.router.prepare(&sequences, &Scope::default());
-                let prepared = if bypass { prepared.bypassing_cache() } else { prepared };
-                self.held.extend(pool.router.pick(&prepared, &pool.ask(u64::from(prompt))));
+                let prepared = if bypass {
+                    prepared.bypassing_cache()
+                } else {
+                    prepared
+                };
+                self.held
+                    .extend(pool.router.pick(&prepared, &pool.ask(u64::from(prompt))));
             }
             Step::Estimate { bytes } => {
                 let sequences = [Sequence::Estimate {
@@ -123,19 +145,30 @@ impl World {
                     text: vec![b'x'; bytes],
                 }];
                 let prepared = pool.router.prepare(&sequences, &Scope::default());
-                self.held.extend(pool.router.pick(&prepared, &pool.ask(bytes as u64)));
+                self.held
+                    .extend(pool.router.pick(&prepared, &pool.ask(bytes as u64)));
             }
             Step::Prefilled(n) if n_held > 0 => {
                 self.held[n % n_held].reservation.prefilled(pool.now);
             }
             Step::Served(n, to) if n_held > 0 => {
-                self.held[n % n_held].reservation.served_by(address(to), pool.now);
+                self.held[n % n_held]
+                    .reservation
+                    .served_by(address(to), pool.now);
             }
             Step::Detach(n) if n_held > 0 => {
-                self.held.swap_remove(n % n_held).reservation.detach(pool.now);
+                self.held
+                    .swap_remove(n % n_held)
+                    .reservation
+                    .detach(pool.now);
             }
             Step::Drop(n) if n_held > 0 => drop(self.held.swap_remove(n % n_held)),
-            Step::Store { endpoint, prompt, tokens, shared } if n_views > 0 => {
+            Step::Store {
+                endpoint,
+                prompt,
+                tokens,
+                shared,
+            } if n_views > 0 => {
                 pool.store(endpoint % n_views, &prompt_of(prompt, tokens, shared), 0);
             }
             Step::Clear(n) if n_views > 0 => pool.views[n % n_views].clear(),
@@ -148,7 +181,11 @@ impl World {
                 self.joined += 1;
             }
             Step::Feed(n, live) if n_views > 0 => {
-                let state = if live { FeedState::Live } else { FeedState::Absent("off".into()) };
+                let state = if live {
+                    FeedState::Live
+                } else {
+                    FeedState::Absent("off".into())
+                };
                 pool.views[n % n_views].set_feed(state);
             }
             Step::Pass(us) => pool.now += Duration::from_micros(us),
