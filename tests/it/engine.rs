@@ -251,6 +251,21 @@ async fn engine_sends_headers_before_the_prefill_and_stops_for_a_client_that_lef
 }
 
 #[tokio::test]
+async fn engine_stops_for_a_client_that_left_before_its_whole_answer() {
+    let engine = Engine::start(&["--decode-ms-per-step", "1"]).await;
+    let body = json!({"prompt": "x", "max_tokens": 30_000, "ignore_eos": true});
+    let url = engine.url("/v1/completions");
+    let asking = engine.client.post(url).json(&body).send();
+    tokio::select! {
+        answer = asking => panic!("answered too soon: {answer:?}"),
+        () = engine.wait_for("vllm:num_requests_running", 1.0) => {}
+    }
+    engine.wait_for("vllm:num_requests_running", 0.0).await;
+    let answered = engine.metric("vllm:request_success_total").await;
+    assert_eq!(answered, Some(0.0));
+}
+
+#[tokio::test]
 async fn engine_takes_every_kind_of_prompt_and_several_answers() {
     let engine = Engine::start(&[]).await;
     for (prompt, answers) in [
@@ -330,6 +345,7 @@ async fn engine_refuses_in_vllms_error_shape() {
         json!({"prompt": [1, "x"]}),
         json!({"prompt": []}),
         json!({"prompt": "x", "n": 0}),
+        json!({"prompt": "x", "n": u64::MAX}),
         json!({"prompt": "x", "max_tokens": 0}),
         json!({"prompt": "x", "cache_salt": ""}),
         json!([]),
