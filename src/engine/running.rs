@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use axum::http::HeaderValue;
+use axum::serve::ListenerExt as _;
 use parking_lot::Mutex;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
@@ -274,6 +275,12 @@ async fn serve(engine: Ready, stop: CancellationToken) -> anyhow::Result<()> {
     }
     let token = stop.clone();
     tasks.spawn(async move {
+        // Small chunks must not wait for the client's delayed acknowledgement of the one before.
+        let listener = listener.tap_io(|connection| {
+            if let Err(error) = connection.set_nodelay(true) {
+                tracing::debug!(%error, "a connection stays without nodelay");
+            }
+        });
         let server = axum::serve(listener, router(app))
             .with_graceful_shutdown(token.clone().cancelled_owned());
         tokio::select! {

@@ -180,20 +180,13 @@ const RAW: u32 = 4;
 fn encode(text: &str) -> Vec<u32> {
     let mut ids = Vec::with_capacity(text.len() / 3);
     let mut rest = text.as_bytes();
-    while !rest.is_empty() {
-        let word_end = rest
-            .iter()
-            .skip(1)
-            .position(|byte| byte.is_ascii_whitespace());
-        let ascii = rest.iter().take_while(|byte| byte.is_ascii()).count();
-        let word = word_end.map_or(rest.len(), |at| at + 1);
-        let raw = ascii == 0;
-        let length = if raw {
-            word.min(PIECE - 1)
-        } else {
-            word.min(PIECE).min(ascii)
-        };
-        let (piece, after) = rest.split_at(length);
+    while let Some(first) = rest.first() {
+        let raw = !first.is_ascii();
+        let longest = if raw { PIECE - 1 } else { PIECE };
+        // A word begins with the space before it; an ASCII piece ends where something else begins.
+        let more = rest.iter().take(longest).skip(1);
+        let more = more.take_while(|byte| !byte.is_ascii_whitespace() && (raw || byte.is_ascii()));
+        let (piece, after) = rest.split_at(1 + more.count());
         rest = after;
         ids.push(pack(piece, raw));
     }

@@ -1,5 +1,7 @@
 //! Claims about the simulated engine's HTTP side. They share our code on both ends and so prove the plumbing only.
 
+mod pages;
+
 use std::time::Duration;
 
 use reqwest::StatusCode;
@@ -251,6 +253,21 @@ async fn engine_sends_headers_before_the_prefill_and_stops_for_a_client_that_lef
 }
 
 #[tokio::test]
+async fn engine_stops_for_a_client_that_left_before_its_whole_answer() {
+    let engine = Engine::start(&["--decode-ms-per-step", "1"]).await;
+    let body = json!({"prompt": "x", "max_tokens": 30_000, "ignore_eos": true});
+    let url = engine.url("/v1/completions");
+    let asking = engine.client.post(url).json(&body).send();
+    tokio::select! {
+        answer = asking => panic!("answered too soon: {answer:?}"),
+        () = engine.wait_for("vllm:num_requests_running", 1.0) => {}
+    }
+    engine.wait_for("vllm:num_requests_running", 0.0).await;
+    let answered = engine.metric("vllm:request_success_total").await;
+    assert_eq!(answered, Some(0.0));
+}
+
+#[tokio::test]
 async fn engine_takes_every_kind_of_prompt_and_several_answers() {
     let engine = Engine::start(&[]).await;
     for (prompt, answers) in [
@@ -330,6 +347,7 @@ async fn engine_refuses_in_vllms_error_shape() {
         json!({"prompt": [1, "x"]}),
         json!({"prompt": []}),
         json!({"prompt": "x", "n": 0}),
+        json!({"prompt": "x", "n": u64::MAX}),
         json!({"prompt": "x", "max_tokens": 0}),
         json!({"prompt": "x", "cache_salt": ""}),
         json!([]),
@@ -350,148 +368,4 @@ async fn engine_refuses_in_vllms_error_shape() {
     );
     let lost = engine.send("/v1/responses", &json!({})).await;
     assert_eq!(lost.status(), StatusCode::NOT_FOUND);
-}
-
-#[tokio::test]
-async fn engine_metrics_are_filtered_only_behind_the_slash() {
-    let engine = Engine::start(&["--kv-blocks", "3000", "--model", "qwen3"]).await;
-    engine.post("/v1/completions", json!({"prompt": "x"})).await;
-    let filtered = engine
-        .get("/metrics/?name[]=vllm:kv_cache_usage_perc&name%5B%5D=vllm%3Acache_config_info&name[]=nope")
-        .await;
-    let samples: Vec<_> = filtered
-        .lines()
-        .filter(|line| !line.starts_with('#'))
-        .collect();
-    assert_eq!(samples.len(), 2);
-    assert!(filtered.contains("vllm:kv_cache_usage_perc{engine=\"0\",model_name=\"qwen3\"} 0.0\n"));
-    for label in [
-        "block_size=\"16\"",
-        "num_gpu_blocks=\"3000\"",
-        "kv_cache_size_tokens=\"48000\"",
-    ] {
-        assert!(filtered.contains(label), "{label}");
-    }
-    let whole = engine.get("/metrics?name[]=vllm:kv_cache_usage_perc").await;
-    for name in [
-        "vllm:num_requests_running{",
-        "vllm:num_requests_waiting{",
-        "vllm:prompt_tokens_total{",
-        "vllm:request_success_total{engine=\"0\",model_name=\"qwen3\",finished_reason=\"length\"} 1.0",
-        "vllm:time_to_first_token_seconds_bucket{engine=\"0\",model_name=\"qwen3\",le=\"+Inf\"} 1.0",
-    ] {
-        assert!(whole.contains(name), "{name}\n{whole}");
-    }
-}
-
-#[tokio::test]
-async fn engine_tells_its_models_version_and_event_sources() {
-    let engine = Engine::start(&[
-        "--model",
-        "base",
-        "--lora",
-        "sql",
-        "--lora",
-        "legal",
-        "--kv-topic",
-        "t",
-    ])
-    .await;
-    let models: Value = serde_json::from_str(&engine.get("/v1/models").await).unwrap();
-    let seen: Vec<_> = models["data"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|model| {
-            (
-                model["id"].as_str().unwrap(),
-                model["parent"].as_str(),
-                model["max_model_len"].as_u64(),
-            )
-        })
-        .collect();
-    assert_eq!(
-        seen,
-        [
-            ("base", None, Some(32768)),
-            ("sql", Some("base"), None),
-            ("legal", Some("base"), None)
-        ]
-    );
-    assert_eq!(engine.get("/version").await, r#"{"version":"0.33.0"}"#);
-    assert_eq!(engine.get("/health").await, "");
-    let sources: Value = serde_json::from_str(&engine.get("/kv_event_sources").await).unwrap();
-    assert_eq!(
-        sources["0"]["endpoint"].as_str(),
-        engine.running.kv_events()
-    );
-    assert_eq!(
-        sources["0"]["replay_endpoint"].as_str(),
-        engine.running.kv_replay()
-    );
-    assert_eq!(sources["0"]["topic"], "t");
-    let silent = Engine::start(&["--kv-events", "none"]).await;
-    assert_eq!(silent.get("/kv_event_sources").await, "{}");
-}
-
-#[tokio::test]
-async fn engine_shows_its_blocks_and_forgets_them_when_reset() {
-    let engine = Engine::start(&[]).await;
-    let prompt: Vec<u32> = (0..33).collect();
-    engine
-        .post(
-            "/v1/completions",
-            json!({"prompt": prompt, "max_tokens": 1}),
-        )
-        .await;
-    let blocks: Value = serde_json::from_str(&engine.get("/sim/blocks").await).unwrap();
-    assert_eq!(blocks.as_array().unwrap().len(), 2);
-    assert_eq!(blocks[0]["copies"], 1);
-    engine.send("/reset_prefix_cache", &json!({})).await;
-    assert_eq!(engine.get("/sim/blocks").await, "[]");
-}
-
-#[tokio::test]
-async fn engine_misbehaves_over_http_when_told_and_only_then() {
-    let engine = Engine::start(&[]).await;
-    let set = async |faults: &'static str| {
-        let request = engine.client.post(engine.url("/sim/fault")).body(faults);
-        request.send().await.unwrap().status()
-    };
-    let status = async |path: &str| {
-        engine
-            .client
-            .get(engine.url(path))
-            .send()
-            .await
-            .unwrap()
-            .status()
-    };
-    assert_eq!(set("unplug").await, StatusCode::BAD_REQUEST);
-    set("metrics-500").await;
-    assert_eq!(status("/metrics").await, StatusCode::INTERNAL_SERVER_ERROR);
-    set("none no-metrics").await;
-    assert_eq!(status("/metrics/?name[]=x").await, StatusCode::NOT_FOUND);
-    set("none stale-metrics").await;
-    assert_eq!(
-        engine.metric("vllm:generation_tokens_total").await,
-        Some(0.0)
-    );
-    engine
-        .post("/v1/completions", json!({"prompt": "x", "max_tokens": 2}))
-        .await;
-    assert_eq!(
-        engine.metric("vllm:generation_tokens_total").await,
-        Some(0.0)
-    );
-    set("none").await;
-    assert_eq!(
-        engine.metric("vllm:generation_tokens_total").await,
-        Some(2.0)
-    );
-    set("hang-http").await;
-    let hung = tokio::time::timeout(Duration::from_millis(100), status("/health")).await;
-    assert!(hung.is_err());
-    set("none").await;
-    assert_eq!(status("/health").await, StatusCode::OK);
 }

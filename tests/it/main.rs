@@ -27,6 +27,8 @@ mod tokens;
 // The server half of ext-proc, driven by a client over real sockets.
 mod wire;
 // The simulated engine's HTTP and event sides.
+/// The simulated engine's HTTP side.
+#[cfg(test)]
 mod engine;
 // The shipped Envoy configuration, and the support itself.
 mod gateway;

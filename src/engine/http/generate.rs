@@ -20,6 +20,8 @@ use crate::routing::model::RenderContext;
 
 /// vLLM's default for plain completions.
 const DEFAULT_COMPLETION_TOKENS: usize = 16;
+/// Answers of one HTTP request; vLLM's own default limit.
+const MAX_ANSWERS: usize = 16_384;
 /// Salts may be this long.
 const MAX_SALT_CHARS: usize = 1024;
 
@@ -76,8 +78,11 @@ impl App {
         max_tokens: Option<usize>,
     ) -> Result<Response, ApiError> {
         let copies = body.n.unwrap_or(1);
-        if copies == 0 || prompts.is_empty() {
-            return Err(ApiError::Shape("at least one answer has to be asked for"));
+        let answers = copies.saturating_mul(prompts.len());
+        if !(1..=MAX_ANSWERS).contains(&answers) {
+            return Err(ApiError::Shape(
+                "the number of answers must be between 1 and 16384",
+            ));
         }
         let echoes_logprobs = body.echo == Some(true) && body.logprobs.is_some();
         let template = Request {

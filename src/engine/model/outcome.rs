@@ -11,7 +11,7 @@ pub struct RequestId(pub(super) u64);
 /// A step that has begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepPlan {
-    /// Call [`Model::end_step`] when this has passed.
+    /// Call [`super::Model::end_step`] when this has passed.
     pub duration: Duration,
     /// Prompt tokens it computes.
     pub prefill_tokens: usize,

@@ -31,10 +31,12 @@ impl Names {
         hashes: &[u64],
         parent: Option<u64>,
         tokens: &[u32],
-        salt: Option<&str>,
+        scope: (Option<&str>, Option<&str>),
     ) -> Seen {
         let parent = parent.map(|hash| self.0[&hash].clone());
-        let mut before = parent.clone().unwrap_or_else(|| format!("salt {salt:?}"));
+        let mut before = parent
+            .clone()
+            .unwrap_or_else(|| format!("adapter and salt {scope:?}"));
         let size = tokens.len() / hashes.len();
         let blocks = hashes
             .iter()
@@ -57,6 +59,18 @@ fn unhex(hex: &str) -> Vec<u8> {
     hex.as_bytes().chunks(2).map(byte).collect()
 }
 
+/// The frames of a batch stand alone or with the time of their arrival.
+fn payload(frame: &Value) -> &str {
+    frame.get("frames").unwrap_or(frame)[2].as_str().unwrap()
+}
+
+/// Adapter and salt: of the first block's untagged keys, the adapter's name is the first if there is one.
+fn recorded_scope(event: &Value) -> (Option<&str>, Option<&str>) {
+    let adapter = event["lora_name"].as_str();
+    let salt = &event["extra_keys"][0][usize::from(adapter.is_some())];
+    (adapter, salt.as_str())
+}
+
 fn recorded_batch(names: &mut Names, hex: &str) -> Vec<Seen> {
     let batch = unpack(&mut unhex(hex).as_slice());
     let events = batch[1].as_array().unwrap().iter();
@@ -66,7 +80,7 @@ fn recorded_batch(names: &mut Names, hex: &str) -> Vec<Seen> {
                 &numbers(&event["block_hashes"]),
                 event["parent_block_hash"].as_u64(),
                 &numbers(&event["token_ids"]),
-                event["extra_keys"][0][0].as_str(),
+                recorded_scope(event),
             ),
             "BlockRemoved" => {
                 Seen::Removed(names.0[&numbers::<u64>(&event["block_hashes"])[0]].clone())
@@ -84,10 +98,13 @@ fn model_batch(names: &mut Names, events: &[KvEvent]) -> Vec<Seen> {
                 &stored.hashes.iter().map(|hash| hash.0).collect::<Vec<_>>(),
                 stored.parent.map(|hash| hash.0),
                 &stored.tokens,
-                stored
-                    .extras
-                    .first()
-                    .and_then(|extra| extra.salt.as_deref()),
+                (
+                    stored.lora_name.as_deref(),
+                    stored
+                        .extras
+                        .first()
+                        .and_then(|extra| extra.salt.as_deref()),
+                ),
             ),
             KvEvent::Removed(removed) => Seen::Removed(names.0[&removed.hashes[0].0].clone()),
             KvEvent::Cleared => Seen::Cleared,
@@ -103,40 +120,44 @@ fn recorded_request(line: &Value) -> Request {
         .as_u64()
         .map(|n| usize::try_from(n).unwrap());
     request.ignore_eos = true;
+    let model = line["request"]["model"].as_str();
+    request.scope.adapter = model.filter(|name| *name != "qwen3").map(Into::into);
     request.scope.salt = line["request"]["cache_salt"].as_str().map(Into::into);
     request
 }
 
 /// The second of two prompts: its full blocks stand in the second event, its last tokens are not recorded.
 fn second_request(line: &Value, first: &Request) -> Request {
-    let payload = line["frames"][1][2].as_str().unwrap();
-    let batch = unpack(&mut unhex(payload).as_slice());
+    let batch = unpack(&mut unhex(payload(&line["frames"][1])).as_slice());
     let mut request = request(numbers(&batch[1][0]["token_ids"]), 2);
     let both = usize::try_from(line["prompt_tokens"].as_u64().unwrap()).unwrap();
     request.prompt.resize(both - first.prompt.len(), 0);
     request
 }
 
-#[test]
-fn the_model_does_what_a_recorded_vllm_did() {
+/// Plays the recorded requests to the model, up to the first that `is_end`; how many there were,
+/// and how many evictions among them. `None` without recordings.
+fn replay(file: &str, blocks: usize, is_end: fn(&Value) -> bool) -> Option<(usize, usize)> {
     let Some(shared) = std::env::var_os("WARMPATH_SHARED") else {
         println!("left out: WARMPATH_SHARED is not set, so there is no recording to compare with");
-        return;
+        return None;
     };
-    let path = std::path::Path::new(&shared).join("data/captures/vllm-0.31-qwen3.jsonl");
+    let path = std::path::Path::new(&shared)
+        .join("data/captures")
+        .join(file);
     let lines = std::io::BufReader::new(std::fs::File::open(path).unwrap()).lines();
+    let lines = lines.map(|line| serde_json::from_str::<Value>(&line.unwrap()).unwrap());
     let mut bench = Bench::new(Settings {
         block_size: BlockSize::new(32).unwrap(),
-        blocks: 400,
+        blocks,
         max_num_batched_tokens: 2048,
         max_model_len: 12000,
         ..settings()
     });
     let (mut ours, mut theirs) = (Names::default(), Names::default());
     let (mut compared, mut removals) = (0, 0);
-    for line in lines {
-        let line: Value = serde_json::from_str(&line.unwrap()).unwrap();
-        let note = line["note"].as_str().unwrap_or_default();
+    for line in lines.take_while(|line| !is_end(line)) {
+        let note = &line["note"];
         if line["path"] == "/reset_prefix_cache" {
             assert!(bench.model.reset_prefix_cache());
         }
@@ -145,36 +166,51 @@ fn the_model_does_what_a_recorded_vllm_did() {
         }
         let frames = line["frames"].as_array().unwrap().iter();
         let expected: Vec<_> = frames
-            .map(|frame| recorded_batch(&mut theirs, frame[2].as_str().unwrap()))
+            .map(|frame| recorded_batch(&mut theirs, payload(frame)))
             .collect();
-        let first = recorded_request(&line);
-        let mut second =
-            (note == "two prompts in one request").then(|| second_request(&line, &first));
-        bench.submit(first);
-        let (mut batches, mut cached) = (Vec::new(), None);
-        while let Some((_, outcome)) = bench.step() {
-            let mut first = outcome.outputs.iter().filter_map(|o| o.prefilled);
-            cached = cached.or_else(|| Some(first.next()?.cached_tokens));
-            if !outcome.events.is_empty() {
-                batches.push(model_batch(&mut ours, &outcome.events));
-            }
-            // The real engine had begun with the first prompt when the second came.
-            if let Some(second) = second.take() {
-                bench.submit(second);
-            }
-        }
-        assert_eq!(
-            cached.map(|n| n as u64),
-            line["cached_tokens"].as_u64(),
-            "{note}"
-        );
+        let (cached, batches) = run(&mut bench, &mut ours, &line);
+        assert_eq!(cached, line["cached_tokens"].as_u64(), "{note}");
         assert_eq!(batches, expected, "{note}");
-        removals += expected
-            .iter()
-            .flatten()
-            .filter(|seen| matches!(seen, Seen::Removed(_)))
-            .count();
+        let is_removal = |seen: &&Seen| matches!(seen, Seen::Removed(_));
+        removals += expected.iter().flatten().filter(is_removal).count();
         compared += 1;
     }
-    assert_eq!((compared, removals), (29, 65));
+    Some((compared, removals))
+}
+
+/// The first request's cached tokens, and what was published until the model was idle.
+fn run(bench: &mut Bench, names: &mut Names, line: &Value) -> (Option<u64>, Vec<Vec<Seen>>) {
+    let first = recorded_request(line);
+    let mut second =
+        (line["note"] == "two prompts in one request").then(|| second_request(line, &first));
+    bench.submit(first);
+    let (mut cached, mut batches) = (None, Vec::new());
+    while let Some((_, outcome)) = bench.step() {
+        let mut first = outcome.outputs.iter().filter_map(|o| o.prefilled);
+        cached = cached.or_else(|| Some(first.next()?.cached_tokens as u64));
+        if !outcome.events.is_empty() {
+            batches.push(model_batch(names, &outcome.events));
+        }
+        // The real engine had begun with the first prompt when the second came.
+        if let Some(second) = second.take() {
+            bench.submit(second);
+        }
+    }
+    (cached, batches)
+}
+
+#[test]
+fn the_model_does_what_a_recorded_vllm_did() {
+    if let Some(seen) = replay("vllm-0.31-qwen3.jsonl", 400, |_| false) {
+        assert_eq!(seen, (29, 65));
+    }
+}
+
+#[test]
+fn the_model_keeps_adapters_and_salts_apart_as_a_recorded_vllm_did() {
+    // An adapter replaced in place has other blocks under the same name, which the model does not know of.
+    let replaced = |line: &Value| line["request"]["load_inplace"] == true;
+    if let Some(seen) = replay("qwen3-lora.jsonl", 1000, replaced) {
+        assert_eq!(seen, (20, 0));
+    }
 }
