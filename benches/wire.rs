@@ -5,7 +5,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
-    clippy::disallowed_methods,
+    clippy::panic,
     clippy::indexing_slicing,
     reason = "a measuring program: it stops at the first failure and prints"
 )]
