@@ -92,7 +92,7 @@ impl Driver {
         let out = match answer.response.unwrap() {
             Response::RequestHeaders(headers) => {
                 let common = headers.response.unwrap();
-                assert!(common.clear_route_cache);
+                assert_eq!(common.clear_route_cache, common.header_mutation.is_some());
                 Out::Headers(Direction::Request, sets_destination(&common))
             }
             Response::ResponseHeaders(_) => Out::Headers(Direction::Response, false),

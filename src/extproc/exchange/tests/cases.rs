@@ -130,7 +130,9 @@ fn a_client_that_writes_its_own_destination_loses_it_before_the_pick() {
     let Some(Response::RequestHeaders(answer)) = answer.response else {
         panic!("no answer to the headers");
     };
-    let mutation = answer.response.unwrap().header_mutation.unwrap();
+    let common = answer.response.unwrap();
+    assert!(common.clear_route_cache);
+    let mutation = common.header_mutation.unwrap();
     assert_eq!(mutation.remove_headers, [DESTINATION]);
     assert_eq!(mutation.set_headers, []);
 }
