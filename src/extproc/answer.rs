@@ -62,3 +62,6 @@ impl AnswerReader {
         self.finder.unreadable()
     }
 }
+
+#[cfg(test)]
+mod tests;

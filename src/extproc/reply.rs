@@ -30,7 +30,8 @@ pub(super) fn headers(direction: Direction) -> ProcessingResponse {
     headers_with(direction, CommonResponse::default())
 }
 
-/// Goes on with the request headers, before the pick is made: a destination the client wrote is taken out.
+/// Goes on with the request headers, before the pick is made: a destination the client wrote is taken out. The route is
+/// chosen again only if that changes something; Envoy counts it as a mistake otherwise.
 pub(super) fn headers_before_pick(client_destination: bool) -> ProcessingResponse {
     let remove = client_destination.then(|| HeaderMutation {
         remove_headers: vec![DESTINATION.to_owned()],
@@ -40,7 +41,7 @@ pub(super) fn headers_before_pick(client_destination: bool) -> ProcessingRespons
         Direction::Request,
         CommonResponse {
             header_mutation: remove,
-            clear_route_cache: true,
+            clear_route_cache: client_destination,
             ..CommonResponse::default()
         },
     )

@@ -1,0 +1,153 @@
+//! Exchanges as gateways might play them, and as none should.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn any_message() -> impl Strategy<Value = ProcessingRequest> {
+    let bytes = prop_oneof![
+        prop::collection::vec(any::<u8>(), 0..50),
+        (0usize..150_000).prop_map(|size| (0u8..=250).cycle().take(size).collect()),
+    ];
+    let body = (bytes, any::<bool>()).prop_map(|(body, end_of_stream)| HttpBody {
+        body: body.into(),
+        end_of_stream,
+    });
+    prop_oneof![
+        2 => any::<bool>().prop_map(request_headers),
+        1 => any::<bool>().prop_map(|end| message(Request::RequestHeaders(
+            headers(&[(":method", "CONNECT")], end)))),
+        4 => body.clone().prop_map(|body| message(Request::RequestBody(body))),
+        1 => Just(request_trailers()),
+        2 => any::<bool>().prop_map(|end| response_headers("200", end)),
+        4 => body.prop_map(|body| message(Request::ResponseBody(body))),
+        1 => Just(response_trailers()),
+        1 => prop::collection::vec(any::<u8>(), 0..20).prop_map(|noise| ProcessingRequest {
+            metadata_context: noise.into(),
+            ..request_headers(false)
+        }),
+        1 => Just(ProcessingRequest::default()),
+    ]
+}
+
+fn count(out: &[Out], wanted: impl Fn(&Out) -> bool) -> usize {
+    out.iter().filter(|out| wanted(out)).count()
+}
+
+fn echoed(out: &[Out], direction: Direction) -> (Vec<u8>, usize) {
+    let (mut bytes, mut ends) = (Vec::new(), 0);
+    for piece in out {
+        if let Out::Chunk(way, chunk, end) = piece
+            && *way == direction
+        {
+            assert!(chunk.len() <= MAX_CHUNK_BYTES);
+            assert_eq!(ends, 0, "a chunk after the last");
+            bytes.extend_from_slice(chunk);
+            ends += usize::from(*end);
+        }
+    }
+    (bytes, ends)
+}
+
+fn received(messages: &[ProcessingRequest], direction: Direction) -> (Vec<u8>, bool) {
+    let (mut bytes, mut end) = (Vec::new(), false);
+    for message in messages {
+        let ((Some(Request::RequestBody(body)), Direction::Request)
+        | (Some(Request::ResponseBody(body)), Direction::Response)) = (&message.request, direction)
+        else {
+            continue;
+        };
+        bytes.extend_from_slice(&body.body);
+        end |= body.end_of_stream;
+    }
+    (bytes, end)
+}
+
+proptest! {
+    #[test]
+    fn no_order_of_messages_breaks_the_promises(
+        mode in prop::sample::select(MODES.to_vec()),
+        messages in prop::collection::vec(any_message(), 0..12),
+        refuse in any::<bool>(),
+    ) {
+        let mut driver = Driver::new(mode);
+        driver.refuse = refuse;
+        for message in messages.clone() {
+            driver.receive(message);
+        }
+        let out = &driver.out;
+        for direction in [Direction::Request, Direction::Response] {
+            prop_assert!(count(out, |o| matches!(o, Out::Headers(d, _) if *d == direction)) <= 1);
+            prop_assert!(count(out, |o| *o == Out::Trailers(direction)) <= 1);
+            let (sent, ends) = echoed(out, direction);
+            let (came, ended) = received(&messages, direction);
+            prop_assert!(came.starts_with(&sent));
+            prop_assert!(ends == 0 || ended);
+            // A body answer of either kind goes to a message, or was cut from one.
+            if mode != BodyMode::FullDuplexStreamed {
+                prop_assert!(sent.is_empty());
+            }
+        }
+        prop_assert!(count(out, |o| matches!(o, Out::Pick(_))) <= 1);
+        prop_assert!(count(out, |o| *o == Out::Tell(News::FirstData)) <= 1);
+        prop_assert!(count(out, |o| *o == Out::Tell(News::Completed)) <= 1);
+        prop_assert_eq!(driver.metadata, usize::from(!refuse && count(out, |o| matches!(o, Out::Pick(_))) == 1));
+        if let Some(end) = out.iter().position(|o| matches!(o, Out::End(_))) {
+            prop_assert_eq!(end + 1, out.len());
+            prop_assert!(matches!(out[end - 1], Out::Immediate(_)));
+        }
+    }
+
+    #[test]
+    fn bodies_pass_unchanged_in_both_directions(
+        request in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..90_000), 0..4),
+        response in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..90_000), 0..4),
+        request_trailed in any::<bool>(),
+        response_trailed in any::<bool>(),
+    ) {
+        let mut messages = vec![request_headers(false)];
+        let bodies = |chunks: Vec<Vec<u8>>, trailed: bool| {
+            let last = chunks.len();
+            let ends = if trailed { last } else { last + 1 };
+            let mut chunks: Vec<Bytes> = chunks.into_iter().map(Bytes::from).collect();
+            chunks.resize(ends, Bytes::new());
+            chunks.into_iter().enumerate().map(move |(at, body)| HttpBody {
+                body,
+                end_of_stream: at == last,
+            })
+        };
+        messages.extend(bodies(request, request_trailed).map(|b| message(Request::RequestBody(b))));
+        if request_trailed {
+            messages.push(request_trailers());
+        }
+        messages.push(response_headers("200", false));
+        messages.extend(bodies(response, response_trailed).map(|b| message(Request::ResponseBody(b))));
+        if response_trailed {
+            messages.push(response_trailers());
+        }
+        let mut driver = Driver::new(BodyMode::FullDuplexStreamed);
+        messages.clone().into_iter().for_each(|message| driver.receive(message));
+        for (direction, trailed) in [
+            (Direction::Request, request_trailed),
+            (Direction::Response, response_trailed),
+        ] {
+            let (sent, ends) = echoed(&driver.out, direction);
+            prop_assert!(sent == received(&messages, direction).0);
+            prop_assert_eq!(ends, usize::from(!trailed));
+            // Headers, then body, then trailers.
+            let rank = |out: &Out| match out {
+                Out::Headers(d, _) if *d == direction => Some(0),
+                Out::Chunk(d, _, _) if *d == direction => Some(1),
+                Out::Trailers(d) if *d == direction => Some(2),
+                _ => None,
+            };
+            prop_assert!(driver.out.iter().filter_map(rank).is_sorted());
+            prop_assert_eq!(
+                count(&driver.out, |o| *o == Out::Trailers(direction)),
+                usize::from(trailed)
+            );
+        }
+        prop_assert_eq!(driver.metadata, 1);
+        prop_assert_eq!(driver.exchange.close(), Close::Completed);
+    }
+}
