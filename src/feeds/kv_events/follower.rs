@@ -114,7 +114,8 @@ impl<'a, V: View> Follower<'a, V> {
 
     /// One connection, until it is lost.
     async fn session(&mut self, link: &mut Link) -> Lost {
-        let mut ask_again = Instant::now() + silence::ask_again_after();
+        let patience = self.settings.guess_timeout;
+        let mut ask_again = Instant::now() + silence::ask_again_after(patience);
         if let Err(lost) = self.join(link).await {
             return lost;
         }
@@ -131,7 +132,7 @@ impl<'a, V: View> Follower<'a, V> {
                     Ok(())
                 }
                 () = until(ask_at) => {
-                    ask_again = Instant::now() + silence::ask_again_after();
+                    ask_again = Instant::now() + silence::ask_again_after(patience);
                     self.ask_again(link).await
                 }
             };

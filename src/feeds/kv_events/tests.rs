@@ -57,7 +57,7 @@ impl View for Recorder {
             for event in events {
                 match event {
                     KvEvent::Stored(stored) => {
-                        record.held.extend(stored.hashes.iter().map(|h| h.0))
+                        record.held.extend(stored.hashes.iter().map(|h| h.0));
                     }
                     KvEvent::Removed(_) => {}
                     KvEvent::Cleared => record.held.clear(),

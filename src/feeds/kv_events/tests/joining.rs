@@ -137,6 +137,59 @@ async fn no_replay_answer_is_said_and_live_batches_are_applied_all_the_same() {
 }
 
 #[tokio::test]
+async fn a_replay_socket_that_did_not_answer_is_asked_again_until_the_view_is_whole() {
+    let script = Script {
+        mute: true,
+        ..ring(0, 0..3)
+    };
+    let mut publisher = Publisher::start(script).await;
+    let source = Source {
+        rank: 0,
+        live: publisher.live.clone(),
+        replay: Some(publisher.replay.clone()),
+        known: true,
+    };
+    let mut following = Following::with_guess_timeout(source, Duration::from_millis(50));
+    publisher.subscribed().await;
+    publisher.publish(batch(0, 3)).await;
+    following
+        .until(|record| record.held == [3] && record.incomplete().is_some())
+        .await;
+    publisher.script(|script| script.mute = false);
+    following.live_with(0..4).await;
+    following.end().await;
+}
+
+#[tokio::test]
+async fn a_late_replay_that_knows_no_more_than_we_do_changes_nothing() {
+    let script = Script {
+        mute: true,
+        ..ring(0, 3..4)
+    };
+    let mut publisher = Publisher::start(script).await;
+    let source = Source {
+        rank: 0,
+        live: publisher.live.clone(),
+        replay: Some(publisher.replay.clone()),
+        known: true,
+    };
+    let mut following = Following::with_guess_timeout(source, Duration::from_millis(50));
+    publisher.subscribed().await;
+    publisher.send_live(batch(0, 3)).await;
+    following.until(|record| record.held == [3]).await;
+    publisher.script(|script| script.mute = false);
+    let record = following
+        .until(|record| {
+            record
+                .incomplete()
+                .is_some_and(|cause| cause.contains("batch 3"))
+        })
+        .await;
+    assert_eq!((record.held, record.clears), (vec![3], 0));
+    following.end().await;
+}
+
+#[tokio::test]
 async fn without_a_replay_socket_the_very_first_batch_makes_it_whole() {
     let mut publisher = Publisher::start(Script::default()).await;
     let mut following = Following::without_replay(&publisher);
