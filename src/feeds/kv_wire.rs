@@ -6,7 +6,8 @@
 //! no matter, an event that makes no sense is counted and passed over, and only broken
 //! msgpack framing costs the rest of its batch.
 //!
-//! Measured (one core, optimised, tokens in three bytes each): see [`decode`].
+//! Measured on one core (release build, blocks of 16 tokens): 0.5 µs for an array event of 8
+//! blocks, 0.7 µs as a map, 5.3 µs for 128 blocks; 12 to 24 million blocks a second.
 
 mod event;
 mod extras;

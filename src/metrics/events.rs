@@ -8,7 +8,6 @@ use prometheus::{
     Histogram, HistogramOpts, IntCounter, IntCounterVec, Opts, Registry, core::Collector,
 };
 
-use crate::feeds::kv_wire::{Batch, SkipReason};
 use crate::routing::cache::Applied;
 use crate::routing::event::KvEvent;
 
@@ -229,18 +228,15 @@ pub struct SourceMetrics {
 }
 
 impl SourceMetrics {
-    /// A batch was applied. `lag` in seconds, for live ones.
-    pub fn applied(&self, batch: &Batch, applied: Applied, lag: Option<f64>) {
+    /// A batch's events were applied. `lag` in seconds, for live ones.
+    pub fn applied(&self, events: &[KvEvent], applied: Applied, lag: Option<f64>) {
         self.batches.inc();
-        for event in &batch.events {
+        for event in events {
             match event {
                 KvEvent::Stored(_) => self.all.stored.inc(),
                 KvEvent::Removed(_) => self.all.removed.inc(),
                 KvEvent::Cleared => self.all.cleared.inc(),
             }
-        }
-        for (reason, n) in batch.skipped.iter() {
-            self.skipped(reason, n);
         }
         self.all.blocks_stored.inc_by(applied.stored);
         self.all.blocks_removed.inc_by(applied.removed);
@@ -251,9 +247,9 @@ impl SourceMetrics {
         }
     }
 
-    fn skipped(&self, reason: SkipReason, n: u64) {
-        let counter = self.all.skipped.with_label_values(&[reason.as_str()]);
-        counter.inc_by(n);
+    /// `n` events were passed over; `reason` is of a closed set.
+    pub fn skipped(&self, reason: &'static str, n: u64) {
+        self.all.skipped.with_label_values(&[reason]).inc_by(n);
     }
 
     /// A payload of this many bytes arrived.

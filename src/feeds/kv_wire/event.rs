@@ -213,6 +213,10 @@ impl<'a> Fields<'a> {
         // `n` is no more than the bytes left.
         let mut tokens = Vec::with_capacity(n);
         for _ in 0..n {
+            if let Some(id) = reader.id() {
+                tokens.push(id);
+                continue;
+            }
             let value = *reader;
             match reader.head()? {
                 Head::Unsigned(id) => match u32::try_from(id) {

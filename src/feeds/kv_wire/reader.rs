@@ -142,7 +142,20 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The same without moving on.
+    /// A token id in one of its usual forms, or nothing and no move: by far the most of a
+    /// payload are these.
+    pub(super) fn id(&mut self) -> Option<u32> {
+        let (id, rest) = match self.rest {
+            [0xcd, a, b, rest @ ..] => (u32::from(u16::from_be_bytes([*a, *b])), rest),
+            [0xce, a, b, c, d, rest @ ..] => (u32::from_be_bytes([*a, *b, *c, *d]), rest),
+            [id @ 0..=0x7f, rest @ ..] => (u32::from(*id), rest),
+            _ => return None,
+        };
+        self.rest = rest;
+        Some(id)
+    }
+
+    /// The next head, without moving on.
     pub(super) fn peek(&self) -> Result<Head<'a>, Broken> {
         let mut ahead = *self;
         ahead.head()

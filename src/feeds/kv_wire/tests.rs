@@ -16,10 +16,10 @@ pub(super) const GOLDEN: [&str; 3] = [
 ];
 
 pub(super) fn bytes(hex: &str) -> Vec<u8> {
-    assert!(hex.len().is_multiple_of(2), "hex of whole bytes");
-    (0..hex.len())
-        .step_by(2)
-        .map(|i| u8::from_str_radix(&hex[i..i + 2], 16).expect("hex"))
+    let digit = |c: &u8| char::from(*c).to_digit(16).expect("a hex digit");
+    let pairs = hex.as_bytes().chunks(2);
+    pairs
+        .map(|pair| u8::try_from(digit(&pair[0]) << 4 | digit(&pair[1])).expect("a byte"))
         .collect()
 }
 

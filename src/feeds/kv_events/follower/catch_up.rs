@@ -183,7 +183,7 @@ impl<V: View> Follower<'_, V> {
                 Some(_) => {}
             }
             *proven = true;
-            tokio::task::yield_now().await;
+            self.breather.pause().await;
         }
     }
 

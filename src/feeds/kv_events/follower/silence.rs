@@ -19,11 +19,11 @@ const MAX_WAIT: Duration = Duration::from_secs(1);
 /// Longest wait for a guess that never proved right: many endpoints have no events at all.
 const MAX_WAIT_GUESSED: Duration = Duration::from_secs(15);
 
-/// When a replay socket that did not answer is asked again: soon enough that a busy engine's
-/// view does not stay incomplete, seldom enough for one that has no such socket. Jittered, for
-/// all sources of a fleet are asked at once when the picker starts.
-pub(super) fn ask_again_after() -> Duration {
-    Duration::from_secs(30).mul_f64(0.75 + 0.5 * fastrand::f64())
+/// When a replay socket that did not answer is asked again, in times a source may be silent:
+/// soon enough that a busy engine's view does not stay incomplete, seldom enough for one that
+/// has no such socket. Jittered, for all sources are asked at once when the picker starts.
+pub(super) fn ask_again_after(guess_timeout: Duration) -> Duration {
+    guess_timeout.mul_f64(2.0 + 2.0 * fastrand::f64())
 }
 
 /// Waits that double up to a cap, with the upper half of each left to chance.

@@ -4,6 +4,9 @@ use rmp::encode::{self as mp, ByteBuf};
 
 use super::*;
 
+/// The extra keys of a store's blocks, strings only; `None` is nil.
+type Keys<'a> = &'a [Option<&'a [&'a str]>];
+
 /// Writes one value.
 type Write<'a> = &'a dyn Fn(&mut ByteBuf);
 
@@ -79,8 +82,7 @@ fn unknown() -> BlockExtra {
     }
 }
 
-/// `extra_keys` with one list of strings a block (`None`: nil).
-fn extra_keys(out: &mut ByteBuf, blocks: &[Option<&[&str]>]) {
+fn extra_keys(out: &mut ByteBuf, blocks: Keys<'_>) {
     text(out, "extra_keys");
     mp::write_array_len(out, u32::try_from(blocks.len()).expect("few")).expect("write");
     for block in blocks {
@@ -98,7 +100,7 @@ fn extra_keys(out: &mut ByteBuf, blocks: &[Option<&[&str]>]) {
 
 #[test]
 fn adapter_and_salt_are_told_apart_in_every_combination() {
-    let rows: [(Option<&str>, &[Option<&[&str]>], Vec<BlockExtra>); 7] = [
+    let rows: [(Option<&str>, Keys<'_>, Vec<BlockExtra>); 7] = [
         (None, &[None, None], vec![]),
         (Some("sql"), &[Some(&["sql"]), Some(&["sql"])], vec![]),
         (

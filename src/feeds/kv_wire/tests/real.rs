@@ -26,8 +26,9 @@ fn lines(path: &Path) -> Vec<Value> {
 
 fn hash(value: &Value) -> EngineHash {
     if let Some(digest) = value.get("bytes_hex").and_then(Value::as_str) {
-        let low = &digest[digest.len() - 16..];
-        return EngineHash(u64::from_str_radix(low, 16).expect("hex"));
+        let digest = bytes(digest);
+        let low = digest.last_chunk().expect("eight bytes or more");
+        return EngineHash(u64::from_be_bytes(*low));
     }
     EngineHash(value.as_u64().expect("an unsigned hash"))
 }
