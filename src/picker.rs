@@ -1,6 +1,6 @@
 //! The request's path between wire and decision: parse, tokenize, hash, pick.
 //!
-//! [`Picker::pick`] reads top to bottom. What a request's head and body allow is decided in [`routable`], what
+//! [`Picker::pick`] reads top to bottom. What a request's head and body allow is decided in `routable`, what
 //! becomes of a pick afterwards in [`flight`].
 
 pub mod flight;

@@ -216,6 +216,34 @@ async fn a_large_body_gives_the_same_ids_from_another_thread() {
     assert!(made.chunks(2).all(|pair| pair == [2, 3]));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_model_outlives_its_last_engine_for_some_minutes() {
+    let folder = tempfile::tempdir().unwrap();
+    write_model(&folder.path().join("m"));
+    let mut settings = settings();
+    settings.directory = Some(folder.path().to_owned());
+    let (tokens, _loading) = start(settings, no_hub(), retry());
+    let engine = "127.0.0.1:1".parse().unwrap();
+    let join = || tokens.observe(engine, vec![served("m", "/weights/m")], None);
+    join();
+    wait_for("the load", async || ids(&tokens, "m", "ab").await.is_some()).await;
+    tokens.forget(engine);
+    tokio::time::sleep(Duration::from_secs(540)).await;
+    join();
+    assert_eq!(
+        ids(&tokens, "m", "ab").await,
+        Some(vec![2]),
+        "unloaded too soon"
+    );
+    // The loader has to see that it is wanted again.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    tokens.forget(engine);
+    tokio::time::sleep(Duration::from_secs(660)).await;
+    join();
+    let made = completion(&tokens, "m", "ab").await;
+    assert_eq!(made.degraded, Some("loading"), "never unloaded");
+}
+
 /// A double of an engine's `/tokenize`.
 struct Engine {
     calls: Mutex<Vec<(Value, Option<String>)>>,
