@@ -1,13 +1,13 @@
 //! The request's path between wire and decision: parse, tokenize, hash, pick.
 //!
-//! [`Picker::pick`] reads top to bottom. What a request's head and body allow is decided in [`routable`], what
+//! [`Picker::pick`] reads top to bottom. What a request's head and body allow is decided in `routable`, what
 //! becomes of a pick afterwards in [`flight`].
 
 pub mod flight;
 mod routable;
 
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use tracing::{debug, warn};
 
@@ -70,7 +70,8 @@ impl Picker {
         };
         let bytes = body.clone();
         let parse = move || Request::parse(api, &bytes);
-        let request = match self.tokens.offload().run(body.len(), parse).await {
+        let offload = self.tokens.offload();
+        let request = match offload.run(parse_time(body.len()), parse).await {
             Ok(Ok(request)) => Arc::new(request),
             Ok(Err(malformed)) => {
                 self.metrics.malformed();
@@ -185,6 +186,11 @@ impl Prompt {
             understood: Understood::LoadOnly(reason),
         }
     }
+}
+
+/// How long reading a body takes at most: 0.5 to 1 ns a byte was measured on chats of 8 to 170 KB.
+const fn parse_time(bytes: usize) -> Duration {
+    Duration::from_nanos(bytes as u64)
 }
 
 /// The chosen address, then the alternates, as the gateway reads them.

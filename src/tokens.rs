@@ -33,7 +33,7 @@ use self::loader::{Loader, Store};
 use self::offload::Offload;
 use crate::metrics::token_sources::{Degradation, TokenMetrics};
 use crate::routing::block::Sequence;
-use crate::routing::model::{Model, RenderContext};
+use crate::routing::model::RenderContext;
 use crate::routing::request::Request;
 
 /// Which of the three ways made a request's tokens.
@@ -325,15 +325,21 @@ impl Tokens {
         request: &Arc<Request>,
         body_bytes: usize,
     ) -> Result<Vec<Vec<u32>>, Degradation> {
-        let model: Arc<Model> = self.store.model(&entry.places)?;
+        let loaded = self.store.model(&entry.places)?;
         let context = RenderContext {
             engine_version: entry.version,
             unix_time: unix_time(),
             max_model_len: entry.max_model_len,
         };
         let request = Arc::clone(request);
-        let work = move || model.sequences(&request, &context);
-        match self.offload.run(body_bytes, work).await {
+        let expected = loaded.pace.expected(body_bytes);
+        let work = move || {
+            let started = Instant::now();
+            let ids = loaded.model.sequences(&request, &context);
+            loaded.pace.learn(body_bytes, started.elapsed());
+            ids
+        };
+        match self.offload.run(expected, work).await {
             Ok(Ok(ids)) => Ok(ids),
             Ok(Err(error)) => {
                 debug!(%error, "the model's own tokenizer does not make this request's tokens");

@@ -20,6 +20,7 @@ use tracing::{info, warn};
 
 use super::files::{ReadError, read_folder};
 use super::hub::{HubAccess, HubError, fetch};
+use super::offload::Pace;
 use super::{ModelSource, Retry};
 use crate::metrics::token_sources::{Degradation, LoadOutcome, TokenMetrics};
 use crate::routing::model::{LoadError, Model};
@@ -36,6 +37,12 @@ const ABSENT: &str = "no tokenizer.json here";
 /// A list of places, best first: the first that holds files counts.
 pub(super) type Places = Arc<[ModelSource]>;
 
+/// A model ready for requests.
+pub(super) struct Loaded {
+    pub(super) model: Model,
+    pub(super) pace: Pace,
+}
+
 /// What has become of each place.
 #[derive(Default)]
 pub(super) struct Store {
@@ -44,7 +51,7 @@ pub(super) struct Store {
 
 #[derive(Clone)]
 enum Slot {
-    Loaded(Arc<Model>),
+    Loaded(Arc<Loaded>),
     Absent,
     Failed,
 }
@@ -54,7 +61,7 @@ impl Store {
     ///
     /// # Errors
     /// Why there is none (yet).
-    pub(super) fn model(&self, places: &[ModelSource]) -> Result<Arc<Model>, Degradation> {
+    pub(super) fn model(&self, places: &[ModelSource]) -> Result<Arc<Loaded>, Degradation> {
         if places.is_empty() {
             return Err(Degradation::NoSource);
         }
@@ -124,7 +131,7 @@ pub(super) struct Loader {
     /// Places under way, as they really are.
     under_way: FxHashSet<ModelSource>,
     /// Models by what their place really is.
-    loaded: FxHashMap<ModelSource, Weak<Model>>,
+    loaded: FxHashMap<ModelSource, Weak<Loaded>>,
     trials: FxHashMap<ModelSource, Trial>,
 }
 
@@ -231,7 +238,8 @@ impl Loader {
         let trial = self.trials.entry(place.clone()).or_default();
         let (slot, counted, words) = match outcome {
             Ok(Some(model)) => {
-                let model = Arc::new(model);
+                let pace = Pace::default();
+                let model = Arc::new(Loaded { model, pace });
                 self.loaded.insert(real.clone(), Arc::downgrade(&model));
                 trial.failures = 0;
                 info!(place = %place, "model loaded");
@@ -319,7 +327,7 @@ impl Loader {
 
 /// Distinct models among the slots.
 fn loaded_models(slots: &FxHashMap<ModelSource, Slot>) -> usize {
-    let models: FxHashSet<*const Model> = slots
+    let models: FxHashSet<*const Loaded> = slots
         .values()
         .filter_map(|slot| match slot {
             Slot::Loaded(model) => Some(Arc::as_ptr(model)),

@@ -71,7 +71,7 @@ async fn resolve(
                 format!("bytes {first}-{last}/{}", content.len()),
             ),
         ],
-        content.as_bytes()[first..=last].to_owned(),
+        content.as_bytes().get(first..=last).unwrap().to_owned(),
     )
         .into_response()
 }

@@ -209,9 +209,39 @@ async fn a_large_body_gives_the_same_ids_from_another_thread() {
     settings.models.insert("m".to_owned(), source);
     let (tokens, _loading) = start(settings, no_hub(), retry());
     wait_for("the load", async || ids(&tokens, "m", "ab").await.is_some()).await;
-    let prompt = "ab ".repeat(warmpath::tokens::offload::INLINE_BYTES);
+    // Twenty nanoseconds a byte are expected at first: this is ten times what is done at once.
+    let prompt = "ab ".repeat(100_000);
     let made = ids(&tokens, "m", &prompt).await.unwrap();
-    assert_eq!(made.len(), 2 * warmpath::tokens::offload::INLINE_BYTES);
+    assert_eq!(made.len(), 200_000);
+    assert!(made.chunks(2).all(|pair| pair == [2, 3]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_model_outlives_its_last_engine_for_some_minutes() {
+    let folder = tempfile::tempdir().unwrap();
+    write_model(&folder.path().join("m"));
+    let mut settings = settings();
+    settings.directory = Some(folder.path().to_owned());
+    let (tokens, _loading) = start(settings, no_hub(), retry());
+    let engine = "127.0.0.1:1".parse().unwrap();
+    let join = || tokens.observe(engine, vec![served("m", "/weights/m")], None);
+    join();
+    wait_for("the load", async || ids(&tokens, "m", "ab").await.is_some()).await;
+    tokens.forget(engine);
+    tokio::time::sleep(Duration::from_secs(540)).await;
+    join();
+    assert_eq!(
+        ids(&tokens, "m", "ab").await,
+        Some(vec![2]),
+        "unloaded too soon"
+    );
+    // The loader has to see that it is wanted again.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    tokens.forget(engine);
+    tokio::time::sleep(Duration::from_secs(660)).await;
+    join();
+    let made = completion(&tokens, "m", "ab").await;
+    assert_eq!(made.degraded, Some("loading"), "never unloaded");
 }
 
 /// A double of an engine's `/tokenize`.
