@@ -27,27 +27,12 @@ mod tokens;
 // The server half of ext-proc, driven by a client over real sockets.
 mod wire;
 // The simulated engine's HTTP and event sides.
-/// The simulated engine's HTTP side.
-#[cfg(test)]
 mod engine;
 // The shipped Envoy configuration, and the support itself.
 mod gateway;
 
 // --- Parity: our work against what real engines and other implementations recorded.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::print_stdout,
-    clippy::indexing_slicing,
-    reason = "all of it is tests, their helper functions too, which clippy.toml does not know"
-)]
-
-// Reads the data that is shared between projects and too big, or not free enough, to carry.
-mod golden_data;
-// Chat templates against transformers and Python's Jinja.
-mod golden_templates;
 // Our ids against those that real engines report.
 mod golden_captures;
 // Reads the data that is shared between projects and too big, or not free enough, to carry.
