@@ -44,13 +44,7 @@ const LAG_BUCKETS: [f64; 10] = [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10
 /// Handles that all sources share. Labels are closed sets, but for the endpoint's
 /// name and rank, whose series go when the last source of that name ends.
 pub struct EventMetrics {
-    stored: IntCounter,
-    removed: IntCounter,
-    cleared: IntCounter,
-    blocks_stored: IntCounter,
-    blocks_removed: IntCounter,
-    blocks_orphaned: IntCounter,
-    blocks_skipped: IntCounter,
+    applied: AppliedCounters,
     skipped: IntCounterVec,
     replays: IntCounterVec,
     bytes: IntCounter,
@@ -58,10 +52,7 @@ pub struct EventMetrics {
     duplicates: IntCounter,
     rank_mismatches: IntCounter,
     lag: Histogram,
-    batches: IntCounterVec,
-    gaps: IntCounterVec,
-    restarts: IntCounterVec,
-    clears: IntCounterVec,
+    sources: SourceCounters,
     /// Sources alive by (endpoint, rank): an endpoint's next life may start before the
     /// last one's source has ended. Held for a map operation, by starting and ending sources.
     alive: Mutex<HashMap<(String, String), usize>>,
@@ -88,14 +79,19 @@ fn registered<C: Collector + Clone + 'static>(
     Ok(collector)
 }
 
-const PER_SOURCE: [&str; 2] = ["endpoint", "rank"];
+/// What applied events were, and what became of their blocks.
+struct AppliedCounters {
+    stored: IntCounter,
+    removed: IntCounter,
+    cleared: IntCounter,
+    blocks_stored: IntCounter,
+    blocks_removed: IntCounter,
+    blocks_orphaned: IntCounter,
+    blocks_skipped: IntCounter,
+}
 
-impl EventMetrics {
-    /// Registers them.
-    ///
-    /// # Errors
-    /// When a name is taken.
-    pub fn register(registry: &Registry) -> prometheus::Result<Self> {
+impl AppliedCounters {
+    fn register(registry: &Registry) -> prometheus::Result<Self> {
         let events = counters(
             registry,
             "warmpath_kv_events_total",
@@ -108,13 +104,6 @@ impl EventMetrics {
             "Blocks in applied events, by what became of them",
             &["outcome"],
         )?;
-        let lag = Histogram::with_opts(
-            HistogramOpts::new(
-                "warmpath_kv_event_lag_seconds",
-                "Seconds between an engine making a live batch (its clock) and the batch being applied (ours)",
-            )
-            .buckets(LAG_BUCKETS.to_vec()),
-        )?;
         Ok(Self {
             stored: events.with_label_values(&["stored"]),
             removed: events.with_label_values(&["removed"]),
@@ -123,6 +112,58 @@ impl EventMetrics {
             blocks_removed: blocks.with_label_values(&["removed"]),
             blocks_orphaned: blocks.with_label_values(&["orphaned"]),
             blocks_skipped: blocks.with_label_values(&["skipped"]),
+        })
+    }
+}
+
+/// What is counted for each source by itself.
+struct SourceCounters {
+    batches: IntCounterVec,
+    gaps: IntCounterVec,
+    restarts: IntCounterVec,
+    clears: IntCounterVec,
+}
+
+impl SourceCounters {
+    fn register(registry: &Registry) -> prometheus::Result<Self> {
+        let source = |name, help| counters(registry, name, help, &["endpoint", "rank"]);
+        Ok(Self {
+            batches: source(
+                "warmpath_kv_event_batches_total",
+                "KV-event batches applied, live and replayed",
+            )?,
+            gaps: source(
+                "warmpath_kv_event_gaps_total",
+                "Times that batch numbers were missing",
+            )?,
+            restarts: source(
+                "warmpath_kv_event_restarts_total",
+                "Engine restarts recognised by batch numbers or content",
+            )?,
+            clears: source(
+                "warmpath_kv_event_clears_total",
+                "Times that all that was known of an engine's cache was dropped",
+            )?,
+        })
+    }
+}
+
+impl EventMetrics {
+    /// Registers them.
+    ///
+    /// # Errors
+    /// When a name is taken.
+    pub fn register(registry: &Registry) -> prometheus::Result<Self> {
+        let lag = Histogram::with_opts(
+            HistogramOpts::new(
+                "warmpath_kv_event_lag_seconds",
+                "Seconds between an engine making a live batch (its clock) and the batch being applied (ours)",
+            )
+            .buckets(LAG_BUCKETS.to_vec()),
+        )?;
+        let single = |name, help| counter(registry, name, help);
+        Ok(Self {
+            applied: AppliedCounters::register(registry)?,
             skipped: counters(
                 registry,
                 "warmpath_kv_events_skipped_total",
@@ -135,51 +176,24 @@ impl EventMetrics {
                 "Replays asked of engines, by outcome",
                 &["outcome"],
             )?,
-            bytes: counter(
-                registry,
+            bytes: single(
                 "warmpath_kv_event_bytes_total",
-                "Bytes of KV-event payloads received, live and replayed",
+                "Bytes of KV-event payloads applied, live and replayed",
             )?,
-            unreadable: counter(
-                registry,
+            unreadable: single(
                 "warmpath_kv_event_batches_unreadable_total",
                 "KV-event messages that are no batch at all",
             )?,
-            duplicates: counter(
-                registry,
+            duplicates: single(
                 "warmpath_kv_event_batches_duplicate_total",
                 "Live batches that a replay had already covered",
             )?,
-            rank_mismatches: counter(
-                registry,
+            rank_mismatches: single(
                 "warmpath_kv_event_rank_mismatches_total",
                 "Batches that name another data-parallel rank than their source was taken for",
             )?,
             lag: registered(registry, lag)?,
-            batches: counters(
-                registry,
-                "warmpath_kv_event_batches_total",
-                "KV-event batches applied, live and replayed",
-                &PER_SOURCE,
-            )?,
-            gaps: counters(
-                registry,
-                "warmpath_kv_event_gaps_total",
-                "Times that batch numbers were missing",
-                &PER_SOURCE,
-            )?,
-            restarts: counters(
-                registry,
-                "warmpath_kv_event_restarts_total",
-                "Engine restarts recognised by batch numbers or content",
-                &PER_SOURCE,
-            )?,
-            clears: counters(
-                registry,
-                "warmpath_kv_event_clears_total",
-                "Times that all that was known of an engine's cache was dropped",
-                &PER_SOURCE,
-            )?,
+            sources: SourceCounters::register(registry)?,
             alive: Mutex::new(HashMap::new()),
         })
     }
@@ -190,10 +204,10 @@ impl EventMetrics {
         *self.alive.lock().entry(labels.clone()).or_default() += 1;
         let values = [labels.0.as_str(), labels.1.as_str()];
         SourceMetrics {
-            batches: self.batches.with_label_values(&values),
-            gaps: self.gaps.with_label_values(&values),
-            restarts: self.restarts.with_label_values(&values),
-            clears: self.clears.with_label_values(&values),
+            batches: self.sources.batches.with_label_values(&values),
+            gaps: self.sources.gaps.with_label_values(&values),
+            restarts: self.sources.restarts.with_label_values(&values),
+            clears: self.sources.clears.with_label_values(&values),
             all: Arc::clone(self),
             labels,
         }
@@ -210,7 +224,13 @@ impl EventMetrics {
         }
         alive.remove(labels);
         let values = [labels.0.as_str(), labels.1.as_str()];
-        for vec in [&self.batches, &self.gaps, &self.restarts, &self.clears] {
+        let SourceCounters {
+            batches,
+            gaps,
+            restarts,
+            clears,
+        } = &self.sources;
+        for vec in [batches, gaps, restarts, clears] {
             // An error says that the series is gone, which is what is wanted.
             drop(vec.remove_label_values(&values));
         }
@@ -233,15 +253,16 @@ impl SourceMetrics {
         self.batches.inc();
         for event in events {
             match event {
-                KvEvent::Stored(_) => self.all.stored.inc(),
-                KvEvent::Removed(_) => self.all.removed.inc(),
-                KvEvent::Cleared => self.all.cleared.inc(),
+                KvEvent::Stored(_) => self.all.applied.stored.inc(),
+                KvEvent::Removed(_) => self.all.applied.removed.inc(),
+                KvEvent::Cleared => self.all.applied.cleared.inc(),
             }
         }
-        self.all.blocks_stored.inc_by(applied.stored);
-        self.all.blocks_removed.inc_by(applied.removed);
-        self.all.blocks_orphaned.inc_by(applied.orphaned);
-        self.all.blocks_skipped.inc_by(applied.skipped);
+        let counters = &self.all.applied;
+        counters.blocks_stored.inc_by(applied.stored);
+        counters.blocks_removed.inc_by(applied.removed);
+        counters.blocks_orphaned.inc_by(applied.orphaned);
+        counters.blocks_skipped.inc_by(applied.skipped);
         if let Some(lag) = lag {
             self.all.lag.observe(lag);
         }
@@ -252,7 +273,7 @@ impl SourceMetrics {
         self.all.skipped.with_label_values(&[reason]).inc_by(n);
     }
 
-    /// A payload of this many bytes arrived.
+    /// A payload of this many bytes is to be applied.
     pub fn received(&self, bytes: usize) {
         self.all.bytes.inc_by(bytes as u64);
     }
