@@ -1,8 +1,7 @@
 //! What a request costs before it is hashed and picked for: parsing, rendering, tokenizing.
 //!
 //! The shape measured is the project's reference load: chats of 8,000 tokens (32 KB) whose
-//! first 6,000 tokens are one of 200 system prompts; and bodies of 220 KB. What is measured is
-//! processor time of all threads, so that a busy machine does not count.
+//! first 6,000 tokens are one of 200 system prompts; and bodies of 220 KB.
 
 #![expect(
     clippy::unwrap_used,
@@ -14,56 +13,11 @@
 
 use std::hint::black_box;
 use std::io::Read as _;
-use std::time::Duration;
 
-use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use serde_json::json;
 use warmpath::routing::model::{Model, ModelFiles, RenderContext};
 use warmpath::routing::request::{Api, Content, Request};
-
-/// Processor time of this process, as Linux accounts it.
-struct ProcessorTime;
-
-impl ProcessorTime {
-    fn now() -> Duration {
-        let threads = std::fs::read_dir("/proc/self/task").unwrap();
-        let nanoseconds = threads.filter_map(|thread| {
-            let stat = std::fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
-            stat.split(' ').next()?.parse::<u64>().ok()
-        });
-        Duration::from_nanos(nanoseconds.sum())
-    }
-}
-
-impl Measurement for ProcessorTime {
-    type Intermediate = Duration;
-    type Value = Duration;
-
-    fn start(&self) -> Duration {
-        Self::now()
-    }
-
-    fn end(&self, start: Duration) -> Duration {
-        Self::now().saturating_sub(start)
-    }
-
-    fn add(&self, left: &Duration, right: &Duration) -> Duration {
-        *left + *right
-    }
-
-    fn zero(&self) -> Duration {
-        Duration::ZERO
-    }
-
-    fn to_f64(&self, value: &Duration) -> f64 {
-        value.as_nanos() as f64
-    }
-
-    fn formatter(&self) -> &dyn ValueFormatter {
-        WallTime.formatter()
-    }
-}
 
 /// Text of about `tokens` tokens: common words, numbers and punctuation in no order.
 fn text(tokens: usize, rng: &mut fastrand::Rng) -> String {
@@ -125,12 +79,12 @@ fn parsed(body: &[u8]) -> Request {
     Request::parse(Api::Chat, body).unwrap()
 }
 
-fn chats(c: &mut Criterion<ProcessorTime>) {
+fn chats(c: &mut Criterion) {
     let model = model();
     let context = RenderContext::default();
     let rng = &mut fastrand::Rng::with_seed(7);
-    let prefixes: Vec<String> = (0..200).map(|_| text(6000, rng)).collect();
-    let one = chat(&prefixes[0], &text(2000, rng));
+    let prefixes: Vec<String> = (0..200).map(|_| text(5580, rng)).collect();
+    let one = chat(&prefixes[0], &text(1860, rng));
     let ids = model.sequences(&parsed(&one), &context).unwrap().remove(0);
     println!("one chat: {} bytes, {} tokens", one.len(), ids.len());
 
@@ -153,14 +107,14 @@ fn chats(c: &mut Criterion<ProcessorTime>) {
     let whole = |body: Vec<u8>| model.sequences(&parsed(&body), &context).unwrap();
     c.bench_function("parse, render and tokenize, 75 % shared", |b| {
         b.iter_batched(
-            || chat(&prefixes[rng.usize(..200)], &text(2000, rng)),
+            || chat(&prefixes[rng.usize(..200)], &text(1860, rng)),
             whole,
             BatchSize::SmallInput,
         );
     });
     c.bench_function("parse, render and tokenize, nothing shared", |b| {
         b.iter_batched(
-            || chat(&text(6000, rng), &text(2000, rng)),
+            || chat(&text(5580, rng), &text(1860, rng)),
             whole,
             BatchSize::SmallInput,
         );
@@ -168,7 +122,7 @@ fn chats(c: &mut Criterion<ProcessorTime>) {
     println!("cache: {} bytes", model.tokenizer().cached_bytes());
 }
 
-fn large_bodies(c: &mut Criterion<ProcessorTime>) {
+fn large_bodies(c: &mut Criterion) {
     let model = model();
     let context = RenderContext::default();
     let rng = &mut fastrand::Rng::with_seed(8);
@@ -189,9 +143,5 @@ fn large_bodies(c: &mut Criterion<ProcessorTime>) {
     });
 }
 
-criterion_group! {
-    name = benches;
-    config = Criterion::default().with_measurement(ProcessorTime);
-    targets = chats, large_bodies
-}
+criterion_group!(benches, chats, large_bodies);
 criterion_main!(benches);

@@ -8,7 +8,10 @@ mod templates;
 mod truncate;
 
 use super::request::{Chat, Content, Inexact, Prompt, Prompts, Request};
-use super::template::{ChatTemplate, Target, TemplateError, Unfit, Variables, conversation, tools};
+use super::template::{
+    ChatTemplate, Reading, Target, TemplateError, Unfit, Variables, conversation, has_two_readings,
+    tools,
+};
 use super::tokenize::{EncodeError, Tokenizer, TokenizerError};
 use templates::Templates;
 
@@ -178,8 +181,32 @@ impl Model {
             format: template.content_format(),
             names_developer: template.names_developer(),
             version: context.engine_version,
+            reading: Reading::AsSent,
         };
-        let rendered = template.render(Variables {
+        let rendered = self.render_by(template, chat, target, context)?;
+        if has_two_readings(&chat.messages) {
+            let target = Target {
+                reading: Reading::BySchema,
+                ..target
+            };
+            if self.render_by(template, chat, target, context)? != rendered {
+                return Err(Unfit::Unsure(
+                    "engine versions differ on `reasoning_content` or on the keys of tool calls",
+                )
+                .into());
+            }
+        }
+        Ok(rendered)
+    }
+
+    fn render_by(
+        &self,
+        template: &ChatTemplate,
+        chat: &Chat,
+        target: Target,
+        context: &RenderContext,
+    ) -> Result<String, TokensError> {
+        Ok(template.render(Variables {
             messages: conversation(&chat.messages, target)?,
             tools: chat
                 .tools
@@ -192,8 +219,7 @@ impl Model {
             add_generation_prompt: chat.add_generation_prompt,
             continue_final_message: chat.continue_final_message,
             unix_time: context.unix_time,
-        })?;
-        Ok(rendered)
+        })?)
     }
 
     fn chat(&self, chat: &Chat, context: &RenderContext) -> Result<Vec<u32>, TokensError> {

@@ -16,7 +16,7 @@ use std::collections::HashSet;
 use minijinja::{Environment, Value};
 
 pub use content_format::ContentFormat;
-pub use normalise::{Target, Unfit, conversation, tools};
+pub use normalise::{Reading, Target, Unfit, conversation, has_two_readings, tools};
 
 /// The name under which an environment holds its template; no file ending, so no escaping.
 const NAME: &str = "chat";

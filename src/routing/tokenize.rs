@@ -4,6 +4,11 @@
 //! of probe texts. Chat prompts are cut at special tokens, where every tokenizer splits, and
 //! pieces seen before are taken from a cache bounded in bytes, so the ids are those of an
 //! encoding from scratch.
+//!
+//! Measured (`benches/tokens.rs`) for a chat of 39 KB and 8,000 tokens, parsing and rendering
+//! (15 µs) included: 97 µs with nothing seen before, 58 µs with three quarters seen before.
+//! fastokens' own cache of pieces does that; what is left is mostly the new text, so a cache of
+//! ours by chat message would save little more.
 
 pub(super) mod load;
 mod probe;

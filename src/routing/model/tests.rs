@@ -177,6 +177,27 @@ fn what_only_the_engine_can_tell_is_an_error_with_a_reason() {
 }
 
 #[test]
+fn a_chat_that_engine_versions_read_differently_is_exact_where_the_template_prints_the_same() {
+    let body = r#"{"messages": [{"role": "user", "content": "q"},
+        {"role": "assistant", "content": "a", "reasoning_content": "r", "tool_calls": [
+            {"type": "function", "id": "1", "function": {"name": "f", "arguments": "{}"}}]}]}"#;
+    let with = |template: &str| {
+        let model = small("{}", Some(template), "{}");
+        rendered(&model, body).map_err(|error| error.reason())
+    };
+    assert_eq!(with("{{ messages[1].content }}").unwrap(), "a");
+    assert_eq!(
+        with("{{ messages[1].tool_calls[0].function.name }}").unwrap(),
+        "f"
+    );
+    assert_eq!(
+        with("{{ messages[1].tool_calls[0] | tojson }}"),
+        Err("unsure")
+    );
+    assert_eq!(with("{{ messages[1].reasoning_content }}"), Err("unsure"));
+}
+
+#[test]
 fn the_template_is_chosen_by_file_name_and_tools() {
     let named = r#"{"bos_token": "<s>", "chat_template": [
         {"name": "default", "template": "{{ bos_token }}default"},

@@ -56,6 +56,34 @@ pub struct Target {
     pub names_developer: bool,
     /// The engine's version, if known.
     pub version: Option<Version>,
+    /// How the engine is taken to read what its versions read differently.
+    pub reading: Reading,
+}
+
+/// Two readings of the messages, of which engine versions take one or the other; most
+/// templates print the same for both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// Tool calls keep their keys in the body's order, `reasoning_content` is not looked at
+    /// (vllm#38488).
+    AsSent,
+    /// Tool calls have the order of the API's schema and no other keys, and
+    /// `reasoning_content` stands in for `reasoning`.
+    BySchema,
+}
+
+/// Whether the two readings of these messages differ at all.
+pub fn has_two_readings(messages: &Value) -> bool {
+    let differs = |message: &Value| {
+        let given = |name: &str| {
+            let value = message.get_attr(name).unwrap_or_default();
+            (!value.is_undefined() && !value.is_none()).then_some(value)
+        };
+        let only_reasoning_content =
+            given("reasoning").is_none() && given("reasoning_content").is_some();
+        only_reasoning_content || given("tool_calls").is_some_and(|calls| !calls::in_order(&calls))
+    };
+    list(messages).is_some_and(|messages| messages.iter().any(differs))
 }
 
 /// The messages of a template.
@@ -103,11 +131,14 @@ fn prepare(message: &Value, role: &str, target: Target) -> Result<Value, Unfit> 
     let mut pairs = vec![("role", Value::from(role)), ("content", content)];
     if role == "assistant" {
         if let Some(calls) = attr("tool_calls")
-            && let Some(calls) = calls::with_objects(&calls)?
+            && let Some(calls) = calls::with_objects(&calls, target.reading)?
         {
             pairs.push(("tool_calls", calls));
         }
-        if let Some(reasoning) = attr("reasoning") {
+        let reasoning = attr("reasoning").or_else(|| {
+            (target.reading == Reading::BySchema).then(|| attr("reasoning_content"))?
+        });
+        if let Some(reasoning) = reasoning {
             pairs.push(("reasoning", reasoning.clone()));
             pairs.push(("reasoning_content", reasoning));
         }

@@ -32,6 +32,7 @@ fn target(source: &str, version: Option<(u32, u32)>) -> Target {
         format: template.content_format(),
         names_developer: template.names_developer(),
         version,
+        reading: Reading::AsSent,
     }
 }
 
