@@ -154,14 +154,19 @@ impl Decisions {
         record
     }
 
-    /// The last ones, newest first.
-    pub fn latest(&self) -> Vec<Arc<Record>> {
-        self.records.lock().iter().rev().cloned().collect()
+    /// The last ones, newest first, at most `limit`.
+    pub fn latest(&self, limit: usize) -> Vec<Arc<Record>> {
+        let records = self.records.lock();
+        records.iter().rev().take(limit).cloned().collect()
     }
 
-    /// All of them as JSON, newest first. `name` tells the name of an endpoint that is still there.
-    pub fn to_json(&self, name: impl Fn(EndpointId) -> Option<EndpointName>) -> Value {
-        self.latest()
+    /// The same as JSON. `name` tells the name of an endpoint that is still there.
+    pub fn to_json(
+        &self,
+        limit: usize,
+        name: impl Fn(EndpointId) -> Option<EndpointName>,
+    ) -> Value {
+        self.latest(limit)
             .iter()
             .map(|record| record_json(record, &name))
             .collect()

@@ -130,7 +130,7 @@ impl World {
     }
 
     fn last(&self) -> Arc<crate::decisions::Record> {
-        self.decisions.latest()[0].clone()
+        self.decisions.latest(1)[0].clone()
     }
 }
 
