@@ -154,14 +154,19 @@ impl Decisions {
         record
     }
 
-    /// The last `n`, newest first.
-    pub fn latest(&self, n: usize) -> Vec<Arc<Record>> {
-        self.records.lock().iter().rev().take(n).cloned().collect()
+    /// The last ones, newest first, at most `limit`.
+    pub fn latest(&self, limit: usize) -> Vec<Arc<Record>> {
+        let records = self.records.lock();
+        records.iter().rev().take(limit).cloned().collect()
     }
 
-    /// The last `n` as JSON, newest first. `name` tells the name of an endpoint that is still there.
-    pub fn to_json(&self, n: usize, name: impl Fn(EndpointId) -> Option<EndpointName>) -> Value {
-        self.latest(n)
+    /// The same as JSON. `name` tells the name of an endpoint that is still there.
+    pub fn to_json(
+        &self,
+        limit: usize,
+        name: impl Fn(EndpointId) -> Option<EndpointName>,
+    ) -> Value {
+        self.latest(limit)
             .iter()
             .map(|record| record_json(record, &name))
             .collect()
