@@ -44,6 +44,7 @@ pub(super) fn connections(
         tls,
         metrics,
         handshakes: JoinSet::new(),
+        failing: false,
     };
     stream::unfold(gate, |mut gate| async move {
         let connection = gate.next().await;
@@ -56,6 +57,8 @@ struct Gate {
     tls: Option<TlsAcceptor>,
     metrics: Option<Arc<WireMetrics>>,
     handshakes: JoinSet<io::Result<Connection>>,
+    /// The last accept failed: it is logged once, not ten times a second.
+    failing: bool,
 }
 
 impl Gate {
@@ -69,7 +72,9 @@ impl Gate {
                     },
                     Err(error) if is_of_one_socket(&error) => {}
                     Err(error) => {
-                        tracing::warn!(%error, "cannot accept connections");
+                        if !std::mem::replace(&mut self.failing, true) {
+                            tracing::warn!(%error, "cannot accept connections");
+                        }
                         sleep(ACCEPT_PAUSE).await;
                     }
                 },

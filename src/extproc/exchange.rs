@@ -58,15 +58,27 @@ pub(super) enum News {
     Completed,
 }
 
-/// What it means when the gateway closes the stream in good order.
+/// How the gateway ends a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// It half-closes: in good order.
+    HalfClose,
+    /// It resets the stream.
+    Reset,
+}
+
+/// What it means that the gateway ends the stream.
+///
+/// Envoy leaves as soon as it has the last answer that its configuration asks for, which is before the prefill when it
+/// shows us nothing of the response. It half-closes with `ext_proc_graceful_grpc_close`, and resets by default (seen
+/// with 1.40); a client that leaves makes it reset as well. So after a request that went on, a half-close before any
+/// response means that none will be shown, and so does a reset where the response's body mode is NONE; where a
+/// response was to be shown, a reset means that the client left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Close {
     /// All is done.
     Completed,
-    /// The request was answered in full, and of the response no data was or will be shown. Envoy (1.35 and later)
-    /// half-closes as soon as it has the last answer that its configuration asks for, here when it skips the response
-    /// or its body. When a client leaves, or an exchange ends that kept its stream to the end, Envoy resets the stream
-    /// as well; then it is dropped without this question being asked.
+    /// The request went on, and no data of the response was or will be shown.
     NoResponsePhase,
     /// In the middle of something.
     Cancelled,
@@ -163,12 +175,15 @@ impl Exchange {
         !self.refused && !self.response.began()
     }
 
-    /// What it means that the gateway closes now.
-    pub(super) fn close(&self) -> Close {
-        let unseen = !self.response.began() || self.response.keeps_body();
+    /// What it means that the gateway ends the stream now.
+    pub(super) fn close(&self, end: End) -> Close {
+        let hidden = match end {
+            End::HalfClose => !self.response.began() || self.response.keeps_body(),
+            End::Reset => self.response.mode == BodyMode::None,
+        };
         if self.response.ended() {
             Close::Completed
-        } else if self.request.sent_on() && unseen {
+        } else if hidden && self.request.sent_on() {
             Close::NoResponsePhase
         } else {
             Close::Cancelled

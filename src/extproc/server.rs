@@ -67,7 +67,7 @@ pub struct Settings {
 /// gRPC messages are larger than the bodies in them: room for headers and metadata. It also leaves room for a body that
 /// is somewhat over the cap, so that it is answered with 413 in the usual way.
 const MESSAGE_HEADROOM_BYTES: usize = 1024 * 1024;
-/// Envoy sends body messages of up to 1 MiB whatever the cap is, and other phases have headers of up to that.
+/// Envoy sends body messages of up to 1 MiB of either direction, whatever the cap on request bodies is.
 const MIN_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
 /// One Envoy worker sends all its exchanges over one connection, in messages of up to 1 MiB. The stream window takes
 /// one such message without waiting for us; the connection window sixteen.

@@ -11,7 +11,7 @@ use futures_util::stream::Stream;
 use tokio::time::{Sleep, sleep, timeout};
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use super::exchange::{Close, Exchange, News, Step};
+use super::exchange::{Close, End, Exchange, News, Step};
 use super::pick::{Flight, Pick, Rejection, RequestBody, RequestHead};
 use super::proto::envoy::service::ext_proc::v3::external_processor_server::ExternalProcessor;
 use super::proto::envoy::service::ext_proc::v3::{
@@ -159,9 +159,9 @@ impl<P: Pick> ExchangeStream<P> {
         }
     }
 
-    /// The gateway closed in good order.
-    fn closed(&mut self) {
-        self.outcome = Some(match self.exchange.close() {
+    /// The gateway ends the stream.
+    fn closed(&mut self, end: End) -> Outcome {
+        match self.exchange.close(end) {
             Close::Completed => Outcome::Completed,
             Close::NoResponsePhase => {
                 if let Some(flight) = self.flight.take() {
@@ -170,7 +170,7 @@ impl<P: Pick> ExchangeStream<P> {
                 Outcome::NoResponsePhase
             }
             Close::Cancelled => Outcome::Cancelled,
-        });
+        }
     }
 
     /// A message could not be read. One that is over the receive limit is a body over the cap in one piece.
@@ -244,7 +244,7 @@ impl<P: Pick> Stream for ExchangeStream<P> {
                         return Poll::Ready(Some(Err(status)));
                     }
                 }
-                Poll::Ready(None) => this.closed(),
+                Poll::Ready(None) => this.outcome = Some(this.closed(End::HalfClose)),
                 Poll::Pending => {
                     ready!(this.poll_body_deadline(cx));
                     let text = "the request body did not arrive in time";
@@ -261,10 +261,11 @@ impl<P: Pick> Drop for ExchangeStream<P> {
     fn drop(&mut self) {
         self.release();
         self.shared.exchanges.fetch_sub(1, Ordering::Relaxed);
-        let outcome = self.outcome.unwrap_or_else(|| match self.exchange.close() {
-            Close::Completed => Outcome::Completed,
-            Close::NoResponsePhase | Close::Cancelled => Outcome::Cancelled,
-        });
+        let outcome = match self.outcome {
+            Some(outcome) => outcome,
+            // Dropped before its end: that is how a reset looks from here.
+            None => self.closed(End::Reset),
+        };
         self.shared.metrics.stream_ended(outcome);
     }
 }

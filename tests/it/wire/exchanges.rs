@@ -183,8 +183,17 @@ async fn streamed_and_hidden_bodies_are_picked_for_on_load() {
             exchange.send(request_body("{}", true)).await;
             assert_eq!(exchange.chunk().await, None);
         }
-        exchange.close().await;
+        // Envoy half-closes or resets, as it is configured.
+        if mode == BodySendMode::Streamed {
+            exchange.close().await;
+        } else {
+            drop(exchange);
+        }
         assert_eq!(harness.event().await, Event::NoResponsePhase);
+        let outcome = Some("no_response_phase");
+        harness
+            .await_metric("warmpath_streams_total", outcome, 1.0)
+            .await;
     }
 }
 

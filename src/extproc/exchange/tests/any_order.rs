@@ -148,6 +148,6 @@ proptest! {
             );
         }
         prop_assert_eq!(driver.metadata, 1);
-        prop_assert_eq!(driver.exchange.close(), Close::Completed);
+        prop_assert_eq!(driver.exchange.close(End::HalfClose), Close::Completed);
     }
 }

@@ -297,48 +297,44 @@ fn a_body_over_the_cap_is_refused_once() {
 }
 
 #[test]
-fn closing_means_what_was_shown() {
-    let close = |mode, messages: Vec<ProcessingRequest>| {
+fn an_end_means_what_was_shown() {
+    let ends = |mode, messages: &[ProcessingRequest]| {
         let mut driver = Driver::new(mode);
-        messages
-            .into_iter()
-            .for_each(|message| driver.receive(message));
-        driver.exchange.close()
+        for message in messages {
+            driver.receive(message.clone());
+        }
+        [End::HalfClose, End::Reset].map(|end| driver.exchange.close(end))
     };
     let duplex = BodyMode::FullDuplexStreamed;
-    let request = || vec![request_headers(false), request_body("{}", true)];
-    let with = |more: Vec<ProcessingRequest>| [request(), more].concat();
-    assert_eq!(close(duplex, vec![]), Close::Cancelled);
+    let sent_on = [request_headers(false), request_body("{}", true)];
+    let with = |more: ProcessingRequest| [sent_on.to_vec(), vec![more]].concat();
+    assert_eq!(ends(duplex, &[]), [Close::Cancelled; 2]);
+    assert_eq!(ends(duplex, &sent_on[..1]), [Close::Cancelled; 2]);
+    for mode in [duplex, BodyMode::Buffered] {
+        assert_eq!(
+            ends(mode, &sent_on),
+            [Close::NoResponsePhase, Close::Cancelled]
+        );
+    }
     assert_eq!(
-        close(duplex, vec![request_headers(false)]),
-        Close::Cancelled
-    );
-    assert_eq!(close(duplex, request()), Close::NoResponsePhase);
-    assert_eq!(close(BodyMode::Buffered, request()), Close::NoResponsePhase);
-    assert_eq!(
-        close(BodyMode::None, vec![request_headers(false)]),
-        Close::NoResponsePhase
-    );
-    assert_eq!(
-        close(
-            BodyMode::None,
-            vec![request_headers(false), response_headers("200", false)]
-        ),
-        Close::NoResponsePhase
+        ends(duplex, &with(response_headers("200", false))),
+        [Close::Cancelled; 2]
     );
     assert_eq!(
-        close(
-            BodyMode::None,
-            vec![request_headers(false), response_headers("404", false)]
-        ),
-        Close::Completed
+        ends(duplex, &with(response_headers("204", true))),
+        [Close::Completed; 2]
+    );
+    let hidden = |more: Option<ProcessingRequest>| {
+        let messages: Vec<_> = [request_headers(false)].into_iter().chain(more).collect();
+        ends(BodyMode::None, &messages)
+    };
+    assert_eq!(hidden(None), [Close::NoResponsePhase; 2]);
+    assert_eq!(
+        hidden(Some(response_headers("200", false))),
+        [Close::NoResponsePhase; 2]
     );
     assert_eq!(
-        close(duplex, with(vec![response_headers("200", false)])),
-        Close::Cancelled
-    );
-    assert_eq!(
-        close(duplex, with(vec![response_headers("204", true)])),
-        Close::Completed
+        hidden(Some(response_headers("404", false))),
+        [Close::Completed; 2]
     );
 }
