@@ -15,7 +15,7 @@
     reason = "all lists are made here with these lengths"
 )]
 #![expect(clippy::cast_possible_truncation, reason = "all numbers are small")]
-#![expect(clippy::cast_precision_loss, reason = "all numbers are small")]
+#![expect(clippy::cast_sign_loss, reason = "all numbers are positive")]
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hint::black_box;

@@ -358,7 +358,7 @@ proptest! {
             }
         }
         let resident = references.iter().filter(|&&n| n > 0).count() as u64;
-        let prefix = references.iter().take_while(|&&n| n > 0).count() as u32;
+        let prefix: u32 = references.iter().map_while(|&n| (n > 0).then_some(1)).sum();
         // A block removed before its child came is forgotten, and the child waits for it.
         let waiting = fixture.view.orphans.blocks();
         if waiting == 0 {

@@ -198,10 +198,6 @@ impl Account {
     }
 
     /// Learns from a prefill of `work` tokens, the queue ahead of it included.
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "token counts and microseconds are far below 2^52"
-    )]
     pub(super) fn learn_prefill(&mut self, work: u64, took: Duration) {
         if work < LEAST_WORK_TO_LEARN {
             return;

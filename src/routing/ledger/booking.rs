@@ -330,10 +330,6 @@ impl Ledger {
             .account(id)
             .and_then(|account| account.prefill_us_per_token)
             .unwrap_or_else(|| self.typical_prefill_us_per_token());
-        #[expect(
-            clippy::cast_precision_loss,
-            reason = "token counts are far below 2^52"
-        )]
         let seconds = us_per_token * tokens as f64 / 1e6;
         // A prompt of absurd length waits an hour rather than overflow the clock.
         Duration::try_from_secs_f64(seconds)

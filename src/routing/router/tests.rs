@@ -34,7 +34,8 @@ pub(super) fn endpoint(n: u16) -> Endpoint {
 }
 
 pub(super) fn address(n: u16) -> SocketAddr {
-    ([10, 0, (n >> 8) as u8, n as u8], 8000).into()
+    let [high, low] = n.to_be_bytes();
+    ([10, 0, high, low], 8000).into()
 }
 
 /// A router with `n` ready endpoints whose caches events tell, at 16 tokens a block.
@@ -160,7 +161,7 @@ pub(super) fn engine_hash(prefix: &[u32]) -> EngineHash {
 
 /// `n` tokens that no other prompt number shares.
 pub(super) fn tokens(prompt: u32, n: usize) -> Vec<u32> {
-    (0..n as u32)
+    (0..u32::try_from(n).unwrap())
         .map(|i| prompt.wrapping_mul(1_000_003) ^ i)
         .collect()
 }
