@@ -337,8 +337,9 @@ impl Followers<'_> {
 
     fn follow(&mut self, rank: u32, source: Source, stop: &CancellationToken) {
         let name = self.endpoint.name.clone();
-        let view = self.context.router.cache_view(self.id, rank);
         let settings = self.context.kv_events.clone();
+        let mut view = self.context.router.cache_view(self.id, rank);
+        view.limit_orphans(settings.max_orphans);
         let metrics = Arc::clone(&self.context.event_metrics);
         let stop = stop.child_token();
         self.tasks.spawn(async move {

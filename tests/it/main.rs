@@ -35,6 +35,8 @@ mod gateway;
 
 // Our ids against those that real engines report.
 mod golden_captures;
+// Recorded events of real engines, read in order, against the cached tokens that they reported.
+mod golden_cache;
 // Reads the data that is shared between projects and too big, or not free enough, to carry.
 mod golden_data;
 // Recorded bodies of real clients.
