@@ -39,6 +39,10 @@ const JITTER: f64 = 0.1;
 /// An endpoint without a page is asked this often whether it has one by now.
 const NO_PAGE_INTERVAL: Duration = Duration::from_secs(30);
 
+/// So many questions in a row without a report are a change of condition; fewer are a hiccup,
+/// which a machine under load has now and then.
+const FAILURES_TO_NOTE: u32 = 3;
+
 /// Where the filter finds nothing it is tried again this often: the engine may have been replaced.
 const FILTER_RETRY: Duration = Duration::from_secs(60);
 
@@ -133,7 +137,7 @@ impl<A: Ask> ReportLoop<A> {
     pub async fn run(self) {
         let bell = self.waker.bell(self.id);
         let mut inquiry = Inquiry::new(&self.settings);
-        let mut condition = None;
+        let mut history = History::default();
         loop {
             let asked = Instant::now();
             let finding = inquiry.ask(&self.engine, asked).await;
@@ -142,7 +146,7 @@ impl<A: Ask> ReportLoop<A> {
                 .observe(finding.outcome, answered.duration_since(asked));
             self.router
                 .report(self.id, finding.outcome, answered.into_std());
-            self.note(&mut condition, &finding);
+            self.note(&mut history, &finding);
 
             let pause = self.pause(finding.outcome, asked.elapsed());
             let wakeful = finding.outcome != ReportOutcome::NoPage;
@@ -170,16 +174,10 @@ impl<A: Ask> ReportLoop<A> {
     }
 
     /// One line for each change of condition, not for each question.
-    fn note(&self, condition: &mut Option<Condition>, finding: &Finding) {
-        let now = match finding.outcome {
-            ReportOutcome::Fresh(_) => Condition::Answers,
-            ReportOutcome::NoPage => Condition::NoPage,
-            ReportOutcome::Failed => Condition::Fails,
-        };
-        let before = condition.replace(now);
-        if before == Some(now) {
+    fn note(&self, history: &mut History, finding: &Finding) {
+        let Some((before, now)) = history.turn(finding.outcome) else {
             return;
-        }
+        };
         let endpoint = &self.name;
         let problem = finding.problem.as_deref().unwrap_or_default();
         match now {
@@ -200,6 +198,36 @@ enum Condition {
     Answers,
     NoPage,
     Fails,
+}
+
+/// What was seen of an endpoint so far.
+#[derive(Default)]
+struct History {
+    condition: Option<Condition>,
+    /// In a row.
+    failures: u32,
+}
+
+impl History {
+    /// The condition before and now, if `outcome` changes it.
+    fn turn(&mut self, outcome: ReportOutcome) -> Option<(Option<Condition>, Condition)> {
+        let now = match outcome {
+            ReportOutcome::Fresh(_) => Condition::Answers,
+            ReportOutcome::NoPage => Condition::NoPage,
+            ReportOutcome::Failed => {
+                self.failures = self.failures.saturating_add(1);
+                if self.failures < FAILURES_TO_NOTE {
+                    return None;
+                }
+                Condition::Fails
+            }
+        };
+        if now != Condition::Fails {
+            self.failures = 0;
+        }
+        let before = self.condition.replace(now);
+        (before != Some(now)).then_some((before, now))
+    }
 }
 
 /// What came of one question.

@@ -245,10 +245,25 @@ async fn an_error_of_the_server_is_a_failure_and_not_a_missing_page() {
 async fn an_engine_that_answers_again_is_announced() {
     let bench = Bench::new(Double::new(|_| None));
     let returns = async {
-        tokio::time::sleep(Duration::from_secs(3)).await;
+        tokio::time::sleep(Duration::from_secs(8)).await;
         bench.double.becomes(|_| Some((200, PAGE)));
         tokio::time::timeout(Duration::from_secs(4), bench.came_back.notified()).await
     };
-    let ((), announced) = tokio::join!(bench.run(Duration::from_secs(10)), returns);
+    let ((), announced) = tokio::join!(bench.run(Duration::from_secs(15)), returns);
     announced.unwrap();
+}
+
+#[test]
+fn a_condition_changes_with_the_third_failure_in_a_row_and_with_one_report() {
+    let fresh = ReportOutcome::Fresh(Report::default());
+    let failed = ReportOutcome::Failed;
+    let mut history = History::default();
+    assert_eq!(history.turn(fresh), Some((None, Condition::Answers)));
+    for outcome in [failed, failed, fresh, failed, failed] {
+        assert_eq!(history.turn(outcome), None);
+    }
+    let (answers, fails) = (Condition::Answers, Condition::Fails);
+    assert_eq!(history.turn(failed), Some((Some(answers), fails)));
+    assert_eq!(history.turn(failed), None);
+    assert_eq!(history.turn(fresh), Some((Some(fails), answers)));
 }
