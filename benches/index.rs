@@ -186,6 +186,8 @@ fn write_ours(events: &[Event]) -> Duration {
         let gone: Vec<BlockKey> = event.removed.iter().filter_map(|h| map.remove(h)).collect();
         map.extend(event.hashes.iter().copied().zip(event.keys.iter().copied()));
         let mut writer = index.write(id).unwrap();
+        writer.touch(&gone);
+        writer.touch(&event.keys);
         for key in gone {
             writer.remove(key);
         }

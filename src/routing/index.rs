@@ -27,6 +27,10 @@ mod tests;
 
 const SEGMENT_BITS: u32 = 8;
 
+/// Keys whose rows are loaded ahead of being looked at: about as many cache misses as
+/// a core has under way at once.
+pub const TOUCHED_AHEAD: usize = 16;
+
 /// One life of one column of the index: a rank of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SourceId {
@@ -151,9 +155,14 @@ impl PrefixIndex {
         let Some(mut walk) = keys.first().and_then(|&key| rows.row(key)).map(Walk::new) else {
             return Vec::new();
         };
-        for (depth, &key) in keys.iter().enumerate().skip(1) {
-            if !walk.narrow(rows.row(key), depth) {
-                break;
+        let mut depth = 1;
+        'walk: for ahead in keys.get(1..).unwrap_or_default().chunks(TOUCHED_AHEAD) {
+            rows.touch(ahead);
+            for &key in ahead {
+                if !walk.narrow(rows.row(key), depth) {
+                    break 'walk;
+                }
+                depth += 1;
             }
         }
         walk.finish(keys.len());
@@ -196,6 +205,18 @@ impl Rows {
     fn row(&self, key: BlockKey) -> Option<&[u64]> {
         self.segments.get(segment_of(key))?.row(key)
     }
+
+    fn touch(&self, keys: &[BlockKey]) {
+        let loaded = keys.iter().fold(0, |loaded, &key| {
+            loaded
+                ^ self
+                    .segments
+                    .get(segment_of(key))
+                    .map_or(0, |table| table.touch(key))
+        });
+        // Keeps the loads, which nobody else needs the result of.
+        std::hint::black_box(loaded);
+    }
 }
 
 /// The top bits choose the segment, the low bits the place in it.
@@ -210,6 +231,12 @@ pub struct Writer<'a> {
 }
 
 impl Writer<'_> {
+    /// Says which keys are written next, a handful at a time, so that their cache
+    /// misses overlap. Changes nothing.
+    pub fn touch(&self, keys: &[BlockKey]) {
+        self.rows.touch(keys);
+    }
+
     /// The source holds this block; false if it did already.
     pub fn store(&mut self, key: BlockKey) -> bool {
         let rows = &mut *self.rows;

@@ -1,6 +1,6 @@
 //! Rows of block key and bit set in one flat, open-addressed table.
 //!
-//! Linear probing from the key's low bits, at most five eighths full; removal shifts
+//! Linear probing from the key's low bits, at most half full; removal shifts
 //! the run behind it back, so churn leaves no tombstones. A key of zero marks a free
 //! place; the one block in 2^64 whose key is zero shares the place of key one.
 
@@ -48,6 +48,16 @@ impl Table {
         Some(&self.rows[start..start + self.words])
     }
 
+    /// Loads the place where a key's run begins, and nothing else. Asked for several
+    /// keys before they are looked at one by one, the cache misses overlap; a probe
+    /// alone cannot do that, because how it goes on depends on what was loaded.
+    pub(in crate::routing) fn touch(&self, key: BlockKey) -> u64 {
+        if self.len == 0 {
+            return 0;
+        }
+        self.rows[self.home(stored(key)) * self.stride()]
+    }
+
     /// Sets one bit; false if it was set.
     pub(in crate::routing) fn set(&mut self, key: BlockKey, bit: u32) -> bool {
         let (word, mask) = word_and_mask(bit);
@@ -56,7 +66,7 @@ impl Table {
                 self.capacity.max(FIRST_CAPACITY),
                 (word + 1).next_power_of_two(),
             );
-        } else if (self.len + 1) * 8 > self.capacity * 5 {
+        } else if (self.len + 1) * 2 > self.capacity {
             self.rebuild((self.capacity * 2).max(FIRST_CAPACITY), self.words);
         }
         let key = stored(key);
@@ -189,7 +199,7 @@ impl Table {
             }
         }
         // Widening alone can meet a table that is also due to grow.
-        if (self.len + 1) * 8 > capacity * 5 {
+        if (self.len + 1) * 2 > capacity {
             self.rebuild(capacity * 2, words);
         }
     }
