@@ -21,6 +21,7 @@ use rustc_hash::FxHashMap;
 
 use super::block::{BlockKey, BlockSize, block_key, root};
 use super::event::{EngineHash, KvEvent, Medium, Removed, Stored};
+use super::index::{TOUCHED_AHEAD, Writer};
 use super::ledger::FeedId;
 use super::router::State;
 
@@ -328,18 +329,10 @@ impl CacheView {
             let Some(mut writer) = self.state.index.write(self.feed.source) else {
                 break;
             };
-            for &write in writes {
-                match write {
-                    Write::Store(key) => {
-                        if !writer.store(key) {
-                            *self.namesakes.entry(key).or_insert(0) += 1;
-                        }
-                    }
-                    Write::Remove(key) => {
-                        if !release_namesake(&mut self.namesakes, key) {
-                            writer.remove(key);
-                        }
-                    }
+            for writes in writes.chunks(TOUCHED_AHEAD) {
+                touch(&writer, writes);
+                for &write in writes {
+                    perform(&mut writer, write, &mut self.namesakes);
                 }
             }
         }
@@ -378,6 +371,30 @@ fn next_key(before: Option<BlockKey>, event: &Stored, i: usize) -> Option<BlockK
     let size = event.block_size as usize;
     let tokens = event.tokens.get(i * size..(i + 1) * size)?;
     Some(block_key(before, tokens, extra))
+}
+
+fn touch(writer: &Writer<'_>, writes: &[Write]) {
+    let mut keys = [BlockKey(0); TOUCHED_AHEAD];
+    for (place, write) in keys.iter_mut().zip(writes) {
+        let (Write::Store(key) | Write::Remove(key)) = write;
+        *place = *key;
+    }
+    writer.touch(keys.get(..writes.len()).unwrap_or(&keys));
+}
+
+fn perform(writer: &mut Writer<'_>, write: Write, namesakes: &mut FxHashMap<BlockKey, u32>) {
+    match write {
+        Write::Store(key) => {
+            if !writer.store(key) {
+                *namesakes.entry(key).or_insert(0) += 1;
+            }
+        }
+        Write::Remove(key) => {
+            if !release_namesake(namesakes, key) {
+                writer.remove(key);
+            }
+        }
+    }
 }
 
 /// Takes one of a key's further hashes away; false when there was none.

@@ -1,14 +1,13 @@
 //! Which endpoint holds which block: store, remove, longest prefix of a prompt per endpoint.
 //!
-//! One row a block: its key and a bit set of the *sources* (an endpoint's rank) that
-//! hold it. A lookup walks a prompt's keys and narrows the set of sources that hold
-//! everything so far, so it is exact with any holes.
+//! One row a block: its key and the number of a set of *sources* (an endpoint's rank)
+//! that hold it. A lookup walks a prompt's keys and narrows the set of sources that
+//! hold everything so far, so it is exact with any holes.
 //!
-//! Keys are uniform hashes, so the table needs no hasher, and key and bits lie side
-//! by side: one cache miss a block. The width of a row grows with the number of
-//! sources (8 bytes for every 64). The rows are cut into 256 segments by the key's
-//! top bits, so that growing or sweeping never holds the lock for longer than one
-//! segment takes.
+//! Keys are uniform hashes, so the table needs no hasher; a row is 16 bytes whatever
+//! the number of sources, so a block costs one cache miss. The rows are cut into 256
+//! segments by the key's top bits, so that growing or sweeping never holds the lock
+//! for longer than one segment takes.
 //!
 //! One `RwLock` guards all segments. Lookups share it; writers (one an event batch,
 //! in chunks) hold it for tens of nanoseconds a block.
@@ -17,15 +16,21 @@ use parking_lot::{RwLock, RwLockWriteGuard};
 
 use super::block::BlockKey;
 
+use sets::{NOBODY, SetId, Sets};
 use table::Table;
 
 #[cfg(test)]
 mod naive;
+mod sets;
 pub(super) mod table;
 #[cfg(test)]
 mod tests;
 
 const SEGMENT_BITS: u32 = 8;
+
+/// Keys whose rows are loaded ahead of being looked at: about as many cache misses as
+/// a core has under way at once.
+pub const TOUCHED_AHEAD: usize = 16;
 
 /// One life of one column of the index: a rank of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,6 +59,7 @@ struct Source {
 
 struct Rows {
     segments: Vec<Table>,
+    sets: Sets,
     sources: Vec<Source>,
     free: Vec<u32>,
 }
@@ -72,10 +78,13 @@ impl Default for PrefixIndex {
 impl PrefixIndex {
     /// Without sources and blocks.
     pub fn new() -> Self {
-        let segments = (0..1_usize << SEGMENT_BITS).map(|_| Table::new()).collect();
+        let segments = (0..1_usize << SEGMENT_BITS)
+            .map(|_| Table::default())
+            .collect();
         Self {
             rows: RwLock::new(Rows {
                 segments,
+                sets: Sets::new(),
                 sources: Vec::new(),
                 free: Vec::new(),
             }),
@@ -123,8 +132,9 @@ impl PrefixIndex {
         // Segment by segment, so that nobody waits for the whole sweep. The slot is
         // not free yet and its bits count for nobody: lookups skip closed sources.
         for segment in 0..1_usize << SEGMENT_BITS {
-            if let Some(table) = self.rows.write().segments.get_mut(segment) {
-                table.clear_column(id.slot);
+            let rows = &mut *self.rows.write();
+            if let Some(table) = rows.segments.get_mut(segment) {
+                table.clear_column(&mut rows.sets, id.slot);
             }
         }
         let rows = &mut *self.rows.write();
@@ -148,12 +158,21 @@ impl PrefixIndex {
     /// are not named.
     pub fn lookup(&self, keys: &[BlockKey]) -> Vec<Match> {
         let rows = self.rows.read();
-        let Some(mut walk) = keys.first().and_then(|&key| rows.row(key)).map(Walk::new) else {
+        let first = keys.first().map_or(NOBODY, |&key| rows.set_of(key));
+        if first == NOBODY {
             return Vec::new();
-        };
-        for (depth, &key) in keys.iter().enumerate().skip(1) {
-            if !walk.narrow(rows.row(key), depth) {
-                break;
+        }
+        let mut walk = Walk::new(first, rows.sets.bits(first));
+        let mut depth = 1;
+        'walk: for ahead in keys.get(1..).unwrap_or_default().chunks(TOUCHED_AHEAD) {
+            rows.touch(ahead);
+            for &key in ahead {
+                let set = rows.set_of(key);
+                // Neighbours mostly have the same holders, who are narrowed to already.
+                if set != walk.last && !walk.narrow(set, rows.sets.bits(set), depth) {
+                    break 'walk;
+                }
+                depth += 1;
             }
         }
         walk.finish(keys.len());
@@ -193,8 +212,21 @@ impl PrefixIndex {
 }
 
 impl Rows {
-    fn row(&self, key: BlockKey) -> Option<&[u64]> {
-        self.segments.get(segment_of(key))?.row(key)
+    fn set_of(&self, key: BlockKey) -> SetId {
+        let table = self.segments.get(segment_of(key));
+        table.map_or(NOBODY, |table| table.get(key))
+    }
+
+    fn touch(&self, keys: &[BlockKey]) {
+        let loaded = keys.iter().fold(0, |loaded, &key| {
+            loaded
+                ^ self
+                    .segments
+                    .get(segment_of(key))
+                    .map_or(0, |table| table.touch(key))
+        });
+        // Keeps the loads, which nobody else needs the result of.
+        std::hint::black_box(loaded);
     }
 }
 
@@ -210,13 +242,19 @@ pub struct Writer<'a> {
 }
 
 impl Writer<'_> {
+    /// Says which keys are written next, a handful at a time, so that their cache
+    /// misses overlap. Changes nothing.
+    pub fn touch(&self, keys: &[BlockKey]) {
+        self.rows.touch(keys);
+    }
+
     /// The source holds this block; false if it did already.
     pub fn store(&mut self, key: BlockKey) -> bool {
         let rows = &mut *self.rows;
         let new = rows
             .segments
             .get_mut(segment_of(key))
-            .is_some_and(|table| table.set(key, self.slot));
+            .is_some_and(|table| table.set(&mut rows.sets, key, self.slot));
         if let Some(source) = rows.sources.get_mut(self.slot as usize) {
             source.blocks += u64::from(new);
         }
@@ -229,7 +267,7 @@ impl Writer<'_> {
         let gone = rows
             .segments
             .get_mut(segment_of(key))
-            .is_some_and(|table| table.clear(key, self.slot));
+            .is_some_and(|table| table.clear(&mut rows.sets, key, self.slot));
         if let Some(source) = rows.sources.get_mut(self.slot as usize) {
             source.blocks -= u64::from(gone);
         }
@@ -240,23 +278,26 @@ impl Writer<'_> {
 /// A lookup under way: who holds everything so far, and where the others fell out.
 struct Walk {
     alive: Vec<u64>,
+    /// The set narrowed to last.
+    last: SetId,
     matches: Vec<(u32, u32)>,
 }
 
 impl Walk {
-    fn new(first_row: &[u64]) -> Self {
+    fn new(first: SetId, bits: &[u64]) -> Self {
         Self {
-            alive: first_row.to_vec(),
+            alive: bits.to_vec(),
+            last: first,
             matches: Vec::new(),
         }
     }
 
-    /// Keeps who holds the block at `depth` as well; false when nobody is left.
-    fn narrow(&mut self, row: Option<&[u64]>, depth: usize) -> bool {
-        let row = row.unwrap_or_default();
+    /// Keeps who is in the set of the block at `depth` as well; false when nobody is left.
+    fn narrow(&mut self, set: SetId, bits: &[u64], depth: usize) -> bool {
+        self.last = set;
         let mut left = 0;
-        for (word, alive) in self.alive.iter_mut().enumerate() {
-            let kept = *alive & row.get(word).copied().unwrap_or(0);
+        for ((word, alive), bits) in self.alive.iter_mut().enumerate().zip(bits) {
+            let kept = *alive & bits;
             if kept != *alive {
                 fall_out(&mut self.matches, *alive & !kept, word, depth);
                 *alive = kept;

@@ -21,7 +21,7 @@ use super::approximate::Recent;
 use super::block::{BlockKey, BlockSize};
 use super::cache::FeedState;
 use super::endpoint::{Endpoint, EndpointId, ReportOutcome};
-use super::index::table::Table;
+use super::index::table::BitTable;
 use super::index::{Match, SourceId};
 use super::router::prompts::Found;
 use super::router::{EndpointView, Settings};
@@ -124,7 +124,7 @@ pub(super) struct Ledger {
     /// Detached bookings by when they are over at the latest; some are over before.
     detached: BinaryHeap<Reverse<(Instant, BookingId)>>,
     /// Which endpoints have a block in flight: the overlay that a pick walks.
-    flying: Table,
+    flying: BitTable,
 }
 
 impl Ledger {
@@ -138,7 +138,7 @@ impl Ledger {
             next_booking: BookingId(0),
             joins: 0,
             detached: BinaryHeap::new(),
-            flying: Table::new(),
+            flying: BitTable::new(),
         }
     }
 
