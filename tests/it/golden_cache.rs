@@ -18,9 +18,9 @@ use warmpath::routing::model::{Model, RenderContext};
 use warmpath::routing::request::{Api, Request};
 use warmpath::routing::router::{Ask, Router};
 
-use crate::golden_data::{lines, model_files};
+use crate::golden_data::{qwen3, recording};
 
-/// One recording.
+/// One recorded.
 struct Recording {
     file: &'static str,
     version: (u32, u32),
@@ -36,19 +36,19 @@ const AFTER_RESET: &str = "after a reset: cold";
 
 const RECORDINGS: [Recording; 4] = [
     Recording {
-        file: "vllm-0.31-qwen3.jsonl",
+        file: "vllm-0.31-qwen3",
         version: (0, 31),
         compared: 29,
         exceptions: &[(AFTER_RESET, 416, 0)],
     },
     Recording {
-        file: "qwen3-array-0.20.jsonl",
+        file: "qwen3-array-0.20",
         version: (0, 20),
         compared: 29,
         exceptions: &[(AFTER_RESET, 416, 0)],
     },
     Recording {
-        file: "qwen3-lora.jsonl",
+        file: "qwen3-lora",
         version: (0, 31),
         compared: 24,
         exceptions: &[(
@@ -59,7 +59,7 @@ const RECORDINGS: [Recording; 4] = [
         )],
     },
     Recording {
-        file: "qwen3-restart.jsonl",
+        file: "qwen3-restart",
         version: (0, 31),
         compared: 11,
         exceptions: &[
@@ -75,15 +75,12 @@ const RECORDINGS: [Recording; 4] = [
 
 #[test]
 fn recorded_events_foretell_the_cached_tokens_that_engines_reported() {
-    let Some(files) = model_files("qwen3", None) else {
-        return;
-    };
-    let model = Model::load(&files).unwrap();
-    for recording in &RECORDINGS {
-        let mut observer = Observer::new(&model, recording.version);
+    let model = Model::load(&qwen3()).unwrap();
+    for recorded in &RECORDINGS {
+        let mut observer = Observer::new(&model, recorded.version);
         let mut compared = 0;
         let mut wrong = Vec::new();
-        for row in lines(&format!("data/captures/{}", recording.file)).unwrap() {
+        for row in recording(recorded.file) {
             if let Some((foretold, reported)) = observer.request(&row) {
                 compared += 1;
                 if foretold != reported {
@@ -93,18 +90,18 @@ fn recorded_events_foretell_the_cached_tokens_that_engines_reported() {
             }
             observer.frames(&row);
         }
-        let expected: Vec<_> = recording
+        let expected: Vec<_> = recorded
             .exceptions
             .iter()
             .map(|(note, foretold, reported)| ((*note).to_owned(), *foretold, *reported))
             .collect();
         println!(
             "{}: {compared} requests, {} foretold exactly",
-            recording.file,
+            recorded.file,
             compared - wrong.len()
         );
-        assert_eq!(wrong, expected, "{}", recording.file);
-        assert_eq!(compared, recording.compared, "{}", recording.file);
+        assert_eq!(wrong, expected, "{}", recorded.file);
+        assert_eq!(compared, recorded.compared, "{}", recorded.file);
     }
 }
 
@@ -203,8 +200,8 @@ impl<'a> Observer<'a> {
 }
 
 fn unhex(text: &str) -> Vec<u8> {
-    (0..text.len())
-        .step_by(2)
-        .map(|at| u8::from_str_radix(&text[at..at + 2], 16).unwrap())
+    text.as_bytes()
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
         .collect()
 }

@@ -1,5 +1,6 @@
 //! The shared test data (`WARMPATH_SHARED`): where it is and how its files are read.
 
+use std::io::Read;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -48,6 +49,35 @@ pub(crate) fn lines(path: &str) -> Option<Vec<Json>> {
             .map(|line| serde_json::from_slice(line).unwrap())
             .collect(),
     )
+}
+
+/// A recording of a real engine that the project carries (`tests/data/recordings`).
+pub(crate) fn recording(name: &str) -> Vec<Json> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/recordings");
+    unpacked(&format!("{folder}/{name}.jsonl.gz"))
+        .split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty())
+        .map(|line| serde_json::from_slice(line).unwrap())
+        .collect()
+}
+
+/// The Qwen3 tokenizer and template that the project carries.
+pub(crate) fn qwen3() -> ModelFiles {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/assets/qwen3");
+    ModelFiles {
+        tokenizer: unpacked(&format!("{folder}/tokenizer.json.gz")),
+        tokenizer_config: Some(std::fs::read(format!("{folder}/tokenizer_config.json")).unwrap()),
+        ..ModelFiles::default()
+    }
+}
+
+fn unpacked(path: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    flate2::read::GzDecoder::new(file)
+        .read_to_end(&mut bytes)
+        .unwrap();
+    bytes
 }
 
 /// A model folder of the shared data.

@@ -2,10 +2,6 @@
 
 // Tells clippy that all of this is test code, so that helpers may expect and index like the tests do.
 #![cfg(test)]
-#![expect(
-    clippy::unwrap_used,
-    reason = "tests: a failed unwrap is a failed test"
-)]
 
 // Real parts and doubles that the tests below stand on.
 mod support;
