@@ -13,7 +13,7 @@ use crate::telemetry::Format;
 /// Sends each request where it adds the least prefill work: prompt tokens already queued
 /// there + this request's tokens that are not cached there.
 #[derive(Debug, Parser)]
-#[command(name = "warmpath", version, propagate_version = true)]
+#[command(name = "warmpath", version)]
 pub struct Args {
     /// What to do
     #[command(subcommand)]
