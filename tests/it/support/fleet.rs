@@ -3,21 +3,26 @@
 //! Every part runs as a process does: engines and picker in threads of their own that can be killed in the middle of
 //! whatever they do, Envoy as itself. A fleet looks at conditions until they hold and never waits for a time to pass.
 
+pub(crate) mod echo;
 pub(crate) mod engine;
 pub(crate) mod picker;
 mod qwen3;
+pub(crate) mod traffic;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use self::echo::Echo;
 use self::engine::{Engine, Home};
 use self::picker::Picker;
 use super::envoy::Envoy;
 use super::envoy_config::EnvoyConfig;
 use super::http::{self, Answer};
+use super::ports::Refusing;
 
 /// Longest wait for something that must happen. Everything here takes milliseconds on an idle machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -40,6 +45,9 @@ const INSTANT: [&str; 6] = [
 /// What a test asks for; the rest is as shipped.
 pub(crate) struct Setup {
     engines: usize,
+    unlisted: usize,
+    echoes: usize,
+    dead: usize,
     tokenizer: bool,
     engine_options: Vec<&'static str>,
     settings: Value,
@@ -52,6 +60,9 @@ impl Setup {
     pub(crate) fn engines(engines: usize) -> Self {
         Self {
             engines,
+            unlisted: 0,
+            echoes: 0,
+            dead: 0,
             tokenizer: false,
             engine_options: INSTANT.to_vec(),
             settings: json!({
@@ -63,6 +74,26 @@ impl Setup {
             secure: true,
             envoy: Box::new(|_| {}),
         }
+    }
+
+    /// So many doubles that answer with what they got, and no engines.
+    pub(crate) fn echoes(echoes: usize) -> Self {
+        Self {
+            echoes,
+            ..Self::engines(0)
+        }
+    }
+
+    /// So many further engines that Envoy knows and the endpoints file does not list yet.
+    pub(crate) fn and_unlisted(mut self, engines: usize) -> Self {
+        self.unlisted = engines;
+        self
+    }
+
+    /// So many further endpoints that refuse every connection.
+    pub(crate) fn and_dead(mut self, endpoints: usize) -> Self {
+        self.dead = endpoints;
+        self
     }
 
     /// Engines and picker use the tokenizer and template of Qwen3.
@@ -150,14 +181,11 @@ impl Files {
     }
 }
 
-/// An endpoints file that lists these engines.
-pub(crate) fn endpoints_text<'a>(engines: impl IntoIterator<Item = &'a Engine>) -> String {
-    let listed: Vec<_> = engines
-        .into_iter()
-        .map(|engine| {
-            let address = engine.address();
-            json!({ "name": engine.name, "address": address.ip(), "port": address.port() })
-        })
+/// An endpoints file that lists these.
+pub(crate) fn endpoints_text(endpoints: &[(String, SocketAddr)]) -> String {
+    let listed: Vec<_> = endpoints
+        .iter()
+        .map(|(name, at)| json!({ "name": name, "address": at.ip(), "port": at.port() }))
         .collect();
     json!({ "endpoints": listed }).to_string()
 }
@@ -168,8 +196,12 @@ pub(crate) struct Fleet {
     pub(crate) envoy: Envoy,
     pub(crate) picker: Picker,
     pub(crate) engines: Vec<Engine>,
+    pub(crate) echoes: Vec<Echo>,
+    pub(crate) dead: Vec<Refusing>,
     pub(crate) files: Files,
     home: Home,
+    secure: bool,
+    unlisted: usize,
 }
 
 /// What became of one request.
@@ -189,37 +221,49 @@ impl Fleet {
                 json!({ "tokenizers": { "directory": models } }),
             );
         }
-        let mut engines = Vec::new();
-        for number in 0..setup.engines {
+        let (mut engines, mut echoes, mut dead) = (Vec::new(), Vec::new(), Vec::new());
+        for number in 0..setup.engines + setup.unlisted {
             engines.push(home.engine(number).await);
         }
+        for number in 0..setup.echoes {
+            echoes.push(Echo::start(number).await);
+        }
+        dead.resize_with(setup.dead, Refusing::new);
+        let mut endpoints = named(&engines, &echoes, &dead);
+        let addresses: Vec<_> = endpoints.iter().map(|(_, address)| *address).collect();
+        endpoints.drain(setup.engines..engines.len());
         let files = Files::new(&settings);
-        files.write_endpoints(&endpoints_text(&engines));
+        files.write_endpoints(&endpoints_text(&endpoints));
         let picker = Picker::start(&files, setup.secure).await;
-        let addresses = engines.iter().map(Engine::address);
         let mut config = EnvoyConfig::new(picker.addresses.grpc, addresses);
         config.picker_tls = setup.secure;
         (setup.envoy)(&mut config);
-        let envoy = Envoy::start(config).await?;
         let fleet = Self {
-            envoy,
+            envoy: Envoy::start(config).await?,
             picker,
             engines,
+            echoes,
+            dead,
             files,
             home,
+            secure: setup.secure,
+            unlisted: setup.unlisted,
         };
         fleet.settled().await;
         Some(fleet)
     }
 
-    /// Waits until the picker knows all it can know of every engine: reports, events, tokenizer.
+    /// Waits until the picker knows all it can know of every endpoint, and Envoy of the picker.
     pub(crate) async fn settled(&self) {
-        self.picker.knows(self.engines.len()).await;
+        let listed = self.engines.len() - self.unlisted;
+        self.picker.knows(listed, self.echoes.len()).await;
         if self.home.models().is_some() {
             self.picker.metric_is("warmpath_models_loaded", 1.0).await;
         }
-        if self.engines.iter().all(Engine::has_events) {
-            self.picker.feeds_are("live").await;
+        for engine in self.engines.iter().take(listed) {
+            if engine.has_events() {
+                self.picker.feed_is(&engine.name, "live").await;
+            }
         }
         // Envoy asks the picker's health once a second and sends nobody before.
         self.envoy
@@ -227,10 +271,47 @@ impl Fleet {
             .await;
     }
 
+    /// Waits until the picker holds exactly the blocks that each engine has cached.
+    pub(crate) async fn events_arrived(&self) {
+        for engine in &self.engines {
+            if !engine.is_alive() {
+                continue;
+            }
+            until(
+                &format!("all events of {} arrived", engine.name),
+                async || {
+                    let cached = engine.running().dump().await?.len();
+                    let held = self.picker.endpoint(&engine.name).await;
+                    let live = picker::feed_is(&held, "live");
+                    (live && held["cached_blocks"] == cached).then_some(())
+                },
+            )
+            .await;
+        }
+    }
+
+    /// Ends the picker at once and starts another in its place.
+    pub(crate) async fn replace_picker(&mut self) {
+        self.picker.kill().await;
+        self.start_picker().await;
+    }
+
+    /// Starts a picker in the place of one that has ended.
+    pub(crate) async fn start_picker(&mut self) {
+        let addresses = self.picker.addresses;
+        self.picker = Picker::in_place_of(addresses, &self.files, self.secure).await;
+    }
+
+    /// Every endpoint with its name, engines first.
+    pub(crate) fn endpoints(&self) -> Vec<(String, SocketAddr)> {
+        named(&self.engines, &self.echoes, &self.dead)
+    }
+
     /// Another Envoy before the same picker and engines.
     pub(crate) async fn another_envoy(&self, change: impl FnOnce(&mut EnvoyConfig)) -> Envoy {
-        let addresses = self.engines.iter().map(Engine::address);
+        let addresses = self.endpoints().into_iter().map(|(_, address)| address);
         let mut config = EnvoyConfig::new(self.picker.addresses.grpc, addresses);
+        config.picker_tls = self.secure;
         change(&mut config);
         let envoy = Envoy::start(config).await.expect("the first one started");
         envoy
@@ -246,29 +327,41 @@ impl Fleet {
 
     /// The same by a certain Envoy.
     pub(crate) async fn ask_by(&self, envoy: &Envoy, path: &str, body: &Value) -> Exchange {
+        self.ask_with(envoy, path, &[], body).await
+    }
+
+    /// The same with further headers.
+    pub(crate) async fn ask_with(
+        &self,
+        envoy: &Envoy,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &Value,
+    ) -> Exchange {
         let id = request_id();
-        let headers = [
-            ("content-type", "application/json"),
-            ("x-request-id", id.as_str()),
-        ];
+        let own = [("content-type", "application/json"), ("x-request-id", &id)];
+        let headers = [&own, headers].concat();
         let answer = http::post(envoy.picked(), path, &headers, body.to_string()).await;
         let decision = self.picker.ended(&id).await;
         Exchange { answer, decision }
     }
 
-    /// One more engine, not listed anywhere yet.
-    pub(crate) async fn add_engine(&mut self) -> &Engine {
-        let engine = self.home.engine(self.engines.len()).await;
-        self.engines.push(engine);
-        &self.engines[self.engines.len() - 1]
-    }
-
-    /// The engine that serves at an address, by the name that a decision or a page gives it.
+    /// The engine of a name, as a decision or a page gives it.
     pub(crate) fn engine(&self, name: &str) -> &Engine {
         let name = name.strip_prefix("default/").unwrap_or(name);
         let engine = self.engines.iter().find(|engine| engine.name == name);
         engine.unwrap_or_else(|| panic!("no engine {name}"))
     }
+}
+
+fn named(engines: &[Engine], echoes: &[Echo], dead: &[Refusing]) -> Vec<(String, SocketAddr)> {
+    let engines = engines
+        .iter()
+        .map(|engine| (engine.name.clone(), engine.address()));
+    let echoes = echoes.iter().map(|echo| (echo.name.clone(), echo.address));
+    let dead = dead.iter().enumerate();
+    let dead = dead.map(|(number, dead)| (format!("dead-{number}"), dead.address()));
+    engines.chain(echoes).chain(dead).collect()
 }
 
 impl Exchange {

@@ -97,6 +97,10 @@ impl Engine {
         self.settings.events.is_some()
     }
 
+    pub(crate) fn is_alive(&self) -> bool {
+        self.running.is_some()
+    }
+
     /// The engine itself; it must be alive.
     pub(crate) fn running(&self) -> &Running {
         self.running.as_ref().expect("the engine is alive")

@@ -123,13 +123,13 @@ impl Picker {
     }
 
     /// Ends it at once, whatever is under way.
-    pub(crate) async fn kill(mut self) {
+    pub(crate) async fn kill(&mut self) {
         self.kill.cancel();
         self.joined().await;
     }
 
     /// Tells it to leave, and waits until it has.
-    pub(crate) async fn stop(mut self) {
+    pub(crate) async fn stop(&mut self) {
         self.signals.send(()).await.expect("it runs");
         self.joined().await;
     }
@@ -179,26 +179,26 @@ impl Picker {
         until(what, async || holds(&self.endpoints().await).then_some(())).await;
     }
 
-    /// Waits until so many endpoints have reported and have told their models.
-    pub(super) async fn knows(&self, engines: usize) {
-        let known = |endpoint: &Value| {
-            let told = endpoint["engine"]["models"].as_array();
-            let reported =
-                endpoint["report"]["no_page"] == true || endpoint["report"]["age_ms"].is_u64();
-            endpoint["ready"] == true && reported && told.is_some_and(|models| !models.is_empty())
+    /// Waits until so many engines have reported and told their models, and so many doubles have no report page.
+    pub(super) async fn knows(&self, engines: usize, echoes: usize) {
+        let told = |endpoint: &&Value| {
+            let models = endpoint["engine"]["models"].as_array();
+            endpoint["report"]["age_ms"].is_u64() && models.is_some_and(|models| !models.is_empty())
         };
-        let what = format!("{engines} endpoints are known");
+        let silent = |endpoint: &&Value| endpoint["report"]["no_page"] == true;
+        let what = format!("{engines} engines and {echoes} doubles are known");
         self.sees(&what, |endpoints| {
-            endpoints.len() == engines && endpoints.iter().all(known)
+            endpoints.iter().filter(told).count() == engines
+                && endpoints.iter().filter(silent).count() == echoes
         })
         .await;
     }
 
-    /// Waits until every endpoint has event feeds and all of them are in this state.
-    pub(crate) async fn feeds_are(&self, state: &str) {
-        let what = format!("all feeds are {state}");
-        self.sees(&what, |endpoints| {
-            endpoints.iter().all(|endpoint| feed_is(endpoint, state))
+    /// Waits until an endpoint has event feeds and all of them are in this state.
+    pub(crate) async fn feed_is(&self, name: &str, state: &str) {
+        let what = format!("the feeds of {name} are {state}");
+        until(&what, async || {
+            feed_is(&self.endpoint(name).await, state).then_some(())
         })
         .await;
     }
