@@ -9,9 +9,8 @@ use std::pin::Pin;
 use axum::Router;
 use axum::body::{Body, HttpBody as _};
 use axum::extract::Request;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse as _, Response};
-use axum::routing::post;
 use bytes::Bytes;
 use tokio::task::JoinSet;
 
@@ -38,9 +37,7 @@ impl Echo {
         let (listener, address) = ports::listener().await;
         let mut server = JoinSet::new();
         // It tells nothing of itself: no metrics, no models, no events.
-        let routes = Router::new()
-            .route("/{*path}", post(echo))
-            .fallback(async || StatusCode::NOT_FOUND);
+        let routes = Router::new().fallback(echo);
         server.spawn(async move { axum::serve(listener, routes).await.expect("it serves") });
         Self {
             name: format!("echo-{number}"),
@@ -51,6 +48,9 @@ impl Echo {
 }
 
 async fn echo(request: Request) -> Response {
+    if request.method() != Method::POST {
+        return StatusCode::NOT_FOUND.into_response();
+    }
     let (head, body) = request.into_parts();
     let Ok((bytes, trailers)) = read(body).await else {
         // The client left; nobody reads this.

@@ -163,15 +163,19 @@ impl Picker {
         state["endpoints"].as_array().expect("a list").clone()
     }
 
-    /// One endpoint as it sees it.
+    /// One endpoint as it sees it; it must be there.
     pub(crate) async fn endpoint(&self, name: &str) -> Value {
+        let found = self.find_endpoint(name).await;
+        found.unwrap_or_else(|| panic!("no endpoint {name}"))
+    }
+
+    async fn find_endpoint(&self, name: &str) -> Option<Value> {
         let endpoints = self.endpoints().await;
-        let found = endpoints.into_iter().find(|endpoint| {
+        endpoints.into_iter().find(|endpoint| {
             endpoint["name"]
                 .as_str()
                 .is_some_and(|full| full.ends_with(name))
-        });
-        found.unwrap_or_else(|| panic!("no endpoint {name}"))
+        })
     }
 
     /// Waits until all endpoints together are as `holds` wants them.
@@ -194,11 +198,12 @@ impl Picker {
         .await;
     }
 
-    /// Waits until an endpoint has event feeds and all of them are in this state.
+    /// Waits until an endpoint is there and has event feeds, all of them in this state.
     pub(crate) async fn feed_is(&self, name: &str, state: &str) {
         let what = format!("the feeds of {name} are {state}");
         until(&what, async || {
-            feed_is(&self.endpoint(name).await, state).then_some(())
+            let endpoint = self.find_endpoint(name).await?;
+            feed_is(&endpoint, state).then_some(())
         })
         .await;
     }

@@ -18,7 +18,6 @@ pub(crate) struct Asked {
     pub(crate) request_id: String,
     /// The status, or what went wrong on the connection.
     pub(crate) status: Result<u16, String>,
-    pub(crate) body: String,
 }
 
 /// Clients at work until they are stopped.
@@ -70,17 +69,15 @@ async fn ask(client: &reqwest::Client, to: SocketAddr, body: &Value) -> Asked {
         .post(format!("http://{to}/v1/completions"))
         .header("x-request-id", &request_id)
         .json(body);
-    let (status, body) = match request.send().await {
-        Ok(answer) => (Ok(answer.status().as_u16()), answer.text().await),
-        Err(error) => (Err(format!("{error:?}")), Ok(String::new())),
+    let answered = async {
+        let answer = request.send().await?;
+        let status = answer.status().as_u16();
+        // Only a body that came in full is an answer.
+        answer.bytes().await?;
+        Ok(status)
     };
-    let (status, body) = match body {
-        Ok(body) => (status, body),
-        Err(error) => (Err(format!("{error:?}")), String::new()),
-    };
-    Asked {
-        request_id,
-        status,
-        body,
-    }
+    let status = answered
+        .await
+        .map_err(|error: reqwest::Error| format!("{error:?}"));
+    Asked { request_id, status }
 }
