@@ -5,12 +5,14 @@
 
 mod bodies;
 mod departures;
+mod guards;
 mod modes;
 mod pool;
 mod refusals;
 mod restarts;
 mod spread;
 mod subsets;
+mod tunnels;
 mod warmth;
 
 use serde_json::{Value, json};

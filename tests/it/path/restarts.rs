@@ -8,6 +8,7 @@ use super::{COMPLETIONS, completion, ids, with};
 use crate::support::fleet::traffic::{Asked, Traffic};
 use crate::support::fleet::{Fleet, Setup, until};
 use crate::support::http;
+use warmpath::engine::Fault;
 
 /// The decisions on these requests, by request id.
 async fn decisions(fleet: &Fleet, asked: &[Asked]) -> Vec<Value> {
@@ -151,6 +152,57 @@ async fn a_picker_told_to_leave_lets_streams_in_flight_pass_to_their_end() {
             assert_eq!(read, 101);
             fleet.start_picker().await;
             fleet.settled().await;
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn events_that_were_lost_on_the_way_are_fetched_again() {
+    let setup = Setup::engines(1);
+    setup
+        .run(async |fleet| {
+            fleet.ask(COMPLETIONS, &completion(ids(1, 300))).await;
+            fleet.events_arrived().await;
+            fleet.engines[0].running().set_fault(Fault::DropEvents(2));
+            for topic in 2..5 {
+                fleet.ask(COMPLETIONS, &completion(ids(topic, 300))).await;
+            }
+            fleet.events_arrived().await;
+            let gaps = r#"warmpath_kv_event_gaps_total{endpoint="default/engine-0",rank="0"}"#;
+            assert!(fleet.picker.metric(gaps).await >= 1.0);
+            for topic in 1..5 {
+                let warm = fleet.ask(COMPLETIONS, &completion(ids(topic, 300))).await;
+                assert_eq!((warm.predicted(), warm.reported()), (288, Some(288)));
+            }
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn while_there_is_no_picker_requests_are_refused_and_none_hangs() {
+    let setup = Setup::engines(1).engine_options(&["--decode-ms-per-step", "5"]);
+    setup
+        .run(async |fleet| {
+            let to = fleet.envoy.picked();
+            let endless = json!({ "stream": true, "max_tokens": 20_000, "ignore_eos": true });
+            let body = with(completion(ids(1, 300)), endless);
+            let client = reqwest::Client::new();
+            let request = client.post(format!("http://{to}{COMPLETIONS}")).json(&body);
+            let mut answer = request.send().await.unwrap();
+            assert!(answer.chunk().await.unwrap().is_some());
+            fleet.picker.kill().await;
+            // The stream in flight ends, one way or the other; its engine is free again.
+            while let Ok(Some(_)) = answer.chunk().await {}
+            let engine = &fleet.engines[0];
+            engine.metric_is("vllm:num_requests_running", 0.0).await;
+            for _ in 0..3 {
+                let answer = http::post_json(to, COMPLETIONS, &completion(ids(1, 300))).await;
+                assert_eq!(answer.status, 503);
+            }
+            fleet.start_picker().await;
+            fleet.settled().await;
+            let exchange = fleet.ask(COMPLETIONS, &completion(ids(1, 300))).await;
+            assert_eq!(exchange.answer.status, 200);
         })
         .await;
 }

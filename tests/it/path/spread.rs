@@ -215,3 +215,27 @@ async fn a_request_that_envoy_retries_elsewhere_is_booked_where_it_is_served() {
         })
         .await;
 }
+
+#[tokio::test]
+async fn the_alternates_that_a_decision_names_are_where_envoy_goes_next() {
+    let setup = Setup::engines(2).and_dead(1);
+    setup
+        .settings(json!({ "alternates": 2 }))
+        .run(async |fleet| {
+            let mut moved = 0;
+            for topic in 1..20 {
+                let exchange = fleet.ask(COMPLETIONS, &completion(ids(topic, 100))).await;
+                assert_eq!(exchange.answer.status, 200);
+                let served = exchange.answer.header("x-served-by").unwrap();
+                if exchange.endpoint() == "default/dead-0" {
+                    assert_eq!(exchange.decision["outcome"]["served_by"], served);
+                    moved += 1;
+                } else {
+                    assert_eq!(exchange.decision["address"], served);
+                }
+            }
+            // Chance between three equals: all nineteen miss once in two thousand runs.
+            assert!(moved > 0, "the dead endpoint was never picked");
+        })
+        .await;
+}

@@ -128,3 +128,70 @@ async fn without_events_the_approximate_index_finds_the_owner_and_the_page_says_
         })
         .await;
 }
+
+#[tokio::test]
+async fn predictions_stay_exact_while_conversations_grow() {
+    let setup = Setup::engines(2).with_tokenizer();
+    setup
+        .run(async |fleet| {
+            let mut body = with(chat(&text("A question", 20)), json!({ "max_tokens": 40 }));
+            let mut foreseen = Vec::new();
+            for turn in 0..4 {
+                let exchange = fleet.ask(CHAT, &body).await;
+                assert_exact(&exchange, "local");
+                foreseen.push(exchange.predicted());
+                let said = exchange.answer.json()["choices"][0]["message"]["content"].clone();
+                let messages = body["messages"].as_array_mut().unwrap();
+                messages.push(json!({ "role": "assistant", "content": said }));
+                let next = text(&format!("Turn {turn}"), 10);
+                messages.push(json!({ "role": "user", "content": next }));
+                fleet.events_arrived().await;
+            }
+            assert!(foreseen.is_sorted_by(|a, b| a < b), "{foreseen:?}");
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn predictions_stay_exact_while_caches_overflow() {
+    // Each engine has room for two of the longest prompts, so blocks go as fast as they come.
+    let setup = Setup::engines(2).engine_options(&["--kv-blocks", "50"]);
+    setup
+        .run(async |fleet| {
+            let mut random = fastrand::Rng::with_seed(11);
+            let mut hits = 0;
+            for _ in 0..60 {
+                // Three beginnings, each with three ends.
+                let [topic, end] = [1, 100].map(|first| first + random.u32(..3));
+                let mut prompt = ids(topic, random.u32(1..200));
+                prompt.extend(ids(end, random.u32(1..120)));
+                let exchange = fleet.ask(COMPLETIONS, &completion(prompt)).await;
+                assert_exact(&exchange, "engine");
+                hits += u32::from(exchange.predicted() > 0);
+                fleet.events_arrived().await;
+            }
+            assert!((10..60).contains(&hits), "{hits} of 60 were warm");
+        })
+        .await;
+}
+
+/// Before 0.31 an engine does not tell where its events are, and before 0.24 it writes them as arrays.
+#[tokio::test]
+async fn older_engines_are_found_at_the_usual_ports_and_foreseen_exactly() {
+    let options = ["--version", "0.20.0", "--kv-events-encoding", "array"];
+    let setup = Setup::engines(2).usual_event_ports();
+    setup
+        .engine_options(&options)
+        .run(async |fleet| {
+            let body = completion(ids(1, 300));
+            let cold = fleet.ask(COMPLETIONS, &body).await;
+            // A cold prompt's details are left out there.
+            assert_eq!((cold.predicted(), cold.reported()), (0, None));
+            fleet.events_arrived().await;
+            let warm = fleet.ask(COMPLETIONS, &body).await;
+            assert_exact(&warm, "engine");
+            assert_eq!(warm.endpoint(), cold.endpoint());
+            assert_eq!(warm.predicted(), 288);
+        })
+        .await;
+}

@@ -48,6 +48,8 @@ pub(crate) struct Setup {
     unlisted: usize,
     echoes: usize,
     dead: usize,
+    doubles: Vec<(String, SocketAddr)>,
+    usual_ports: bool,
     tokenizer: bool,
     engine_options: Vec<&'static str>,
     settings: Value,
@@ -63,6 +65,8 @@ impl Setup {
             unlisted: 0,
             echoes: 0,
             dead: 0,
+            doubles: Vec::new(),
+            usual_ports: false,
             tokenizer: false,
             engine_options: INSTANT.to_vec(),
             settings: json!({
@@ -93,6 +97,18 @@ impl Setup {
     /// So many further endpoints that refuse every connection.
     pub(crate) fn and_dead(mut self, endpoints: usize) -> Self {
         self.dead = endpoints;
+        self
+    }
+
+    /// A further endpoint of the test's own making; it must answer `GET /metrics` with 404.
+    pub(crate) fn and_double(mut self, name: &str, address: SocketAddr) -> Self {
+        self.doubles.push((name.to_owned(), address));
+        self
+    }
+
+    /// Engines publish their events at the ports where everybody looks who is not told.
+    pub(crate) fn usual_event_ports(mut self) -> Self {
+        self.usual_ports = true;
         self
     }
 
@@ -199,6 +215,7 @@ pub(crate) struct Fleet {
     pub(crate) echoes: Vec<Echo>,
     pub(crate) dead: Vec<Refusing>,
     pub(crate) files: Files,
+    doubles: Vec<(String, SocketAddr)>,
     home: Home,
     secure: bool,
     unlisted: usize,
@@ -214,8 +231,16 @@ pub(crate) struct Exchange {
 impl Fleet {
     async fn start(setup: Setup) -> Option<Self> {
         let mut settings = setup.settings;
-        let home = Home::new(setup.engine_options, setup.tokenizer.then(qwen3::folder));
-        if let Some(models) = home.models() {
+        let home = Home {
+            options: setup.engine_options,
+            models: setup.tokenizer.then(qwen3::folder),
+            event_ports: if setup.usual_ports {
+                [5557, 5558]
+            } else {
+                [0, 0]
+            },
+        };
+        if let Some(models) = &home.models {
             merge(
                 &mut settings,
                 json!({ "tokenizers": { "directory": models } }),
@@ -230,6 +255,7 @@ impl Fleet {
         }
         dead.resize_with(setup.dead, Refusing::new);
         let mut endpoints = named(&engines, &echoes, &dead);
+        endpoints.extend(setup.doubles.iter().cloned());
         let addresses: Vec<_> = endpoints.iter().map(|(_, address)| *address).collect();
         endpoints.drain(setup.engines..engines.len());
         let files = Files::new(&settings);
@@ -246,6 +272,7 @@ impl Fleet {
             dead,
             files,
             home,
+            doubles: setup.doubles,
             secure: setup.secure,
             unlisted: setup.unlisted,
         };
@@ -256,8 +283,9 @@ impl Fleet {
     /// Waits until the picker knows all it can know of every endpoint, and Envoy of the picker.
     pub(crate) async fn settled(&self) {
         let listed = self.engines.len() - self.unlisted;
-        self.picker.knows(listed, self.echoes.len()).await;
-        if self.home.models().is_some() {
+        let silent = self.echoes.len() + self.doubles.len();
+        self.picker.knows(listed, silent).await;
+        if self.home.models.is_some() {
             self.picker.metric_is("warmpath_models_loaded", 1.0).await;
         }
         for engine in self.engines.iter().take(listed) {
@@ -304,7 +332,9 @@ impl Fleet {
 
     /// Every endpoint with its name, engines first.
     pub(crate) fn endpoints(&self) -> Vec<(String, SocketAddr)> {
-        named(&self.engines, &self.echoes, &self.dead)
+        let mut endpoints = named(&self.engines, &self.echoes, &self.dead);
+        endpoints.extend(self.doubles.iter().cloned());
+        endpoints
     }
 
     /// Another Envoy before the same picker and engines.

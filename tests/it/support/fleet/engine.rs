@@ -1,7 +1,7 @@
 //! A simulated engine that can be killed and comes back at its old addresses.
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use warmpath::engine::{self, Running, Settings};
@@ -11,31 +11,26 @@ use crate::support::http;
 
 /// What the engines of a fleet have in common.
 pub(super) struct Home {
-    options: Vec<&'static str>,
-    models: Option<PathBuf>,
+    /// Further options of their command line.
+    pub(super) options: Vec<&'static str>,
+    /// The folder of models, where they have one.
+    pub(super) models: Option<PathBuf>,
+    /// Ports of the live events and of their replay; 0 for free ones.
+    pub(super) event_ports: [u16; 2],
 }
 
 impl Home {
-    pub(super) fn new(options: Vec<&'static str>, models: Option<PathBuf>) -> Self {
-        Self { options, models }
-    }
-
-    /// The folder of models, where there is one.
-    pub(super) fn models(&self) -> Option<&Path> {
-        self.models.as_deref()
-    }
-
     /// Starts one more engine, on a loopback address that no other engine has.
     pub(super) async fn engine(&self, number: usize) -> Engine {
         let name = format!("engine-{number}");
         let ip = own_loopback().to_string();
         let mut options = vec!["--lora", ADAPTER, "--model", MODEL, "--name", &name];
-        let folder = self.models().map(|models| models.join(MODEL));
+        let folder = self.models.as_ref().map(|models| models.join(MODEL));
         if let Some(folder) = &folder {
             options.extend(["--model-dir", folder.to_str().expect("a path in UTF-8")]);
         }
         options.extend(&self.options);
-        let (live, replay) = (format!("tcp://{ip}:0"), format!("tcp://{ip}:0"));
+        let [live, replay] = self.event_ports.map(|port| format!("tcp://{ip}:{port}"));
         let mut all = vec![
             "--address",
             &ip,
