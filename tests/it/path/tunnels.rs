@@ -81,7 +81,7 @@ async fn an_upgraded_connection_is_a_tunnel_in_both_directions() {
 async fn trailers_of_an_answer_reach_the_client() {
     let answer = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: x-checksum\r\n\
         content-type: application/json\r\n\r\n\
-        27\r\n{\"usage\":{\"prompt_tokens\":7,\"total\":40}}\r\n0\r\nx-checksum: abc\r\n\r\n";
+        28\r\n{\"usage\":{\"prompt_tokens\":7,\"total\":40}}\r\n0\r\nx-checksum: abc\r\n\r\n";
     let (address, _double) = by_hand(answer).await;
     let setup = Setup::engines(0).and_double("by-hand", address);
     setup

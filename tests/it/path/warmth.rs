@@ -155,7 +155,7 @@ async fn predictions_stay_exact_while_conversations_grow() {
 #[tokio::test]
 async fn predictions_stay_exact_while_caches_overflow() {
     // Each engine has room for two of the longest prompts, so blocks go as fast as they come.
-    let setup = Setup::engines(2).engine_options(&["--kv-blocks", "50"]);
+    let setup = Setup::engines(2).engine_options(&["--kv-blocks", "50", "--max-model-len", "700"]);
     setup
         .run(async |fleet| {
             let mut random = fastrand::Rng::with_seed(11);
