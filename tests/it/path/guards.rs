@@ -20,10 +20,10 @@ async fn an_engine_with_a_full_kv_pool_is_left_out_until_there_is_room() {
     let setup = Setup::engines(2).engine_options(&["--kv-blocks", "40", "--max-model-len", "620"]);
     setup
         .settings(json!({ "reports": { "idle_interval": "100ms" } }))
-        .engine_options(&["--decode-ms-per-step", "20"])
+        .engine_options(&["--decode-ms-per-step", "500"])
         .run(async |fleet| {
-            // It takes 38 of 39 usable blocks and decodes for a while.
-            let answer = json!({ "stream": true, "max_tokens": 5000, "ignore_eos": true });
+            // It takes 38 of 39 usable blocks, and ten seconds to decode.
+            let answer = json!({ "stream": true, "max_tokens": 20, "ignore_eos": true });
             let prompt = ids(1, 38 * 16 - 8);
             let body = with(completion(prompt.clone()), answer);
             let mut events = http::stream_json(fleet.envoy.picked(), COMPLETIONS, &body).await;
