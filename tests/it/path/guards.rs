@@ -19,7 +19,7 @@ async fn excluded(fleet: &Fleet, name: &str, guard: Option<&str>) {
 async fn an_engine_with_a_full_kv_pool_is_left_out_until_there_is_room() {
     let setup = Setup::engines(2).engine_options(&["--kv-blocks", "40", "--max-model-len", "620"]);
     setup
-        .settings(json!({ "reports": { "idle_interval": "100ms" } }))
+        .settings(json!({ "guards": { "report_age_limit": "2s" }, "reports": { "idle_interval": "100ms" } }))
         .engine_options(&["--decode-ms-per-step", "500"])
         .run(async |fleet| {
             // It takes 38 of 39 usable blocks, and ten seconds to decode.

@@ -40,33 +40,56 @@ fn streamed(body: Value) -> Value {
     with(body, stream)
 }
 
+/// Two claims on one fleet, because loading the tokenizer three times takes seconds in an unoptimized build.
 #[tokio::test]
 async fn repeats_go_to_their_owner_and_its_cached_tokens_are_foreseen_exactly() {
     let setup = Setup::engines(2).with_tokenizer();
     setup
         .run(async |fleet| {
-            let salted = |body| with(body, json!({ "cache_salt": "mine" }));
-            let adapted = |body| with(body, json!({ "model": ADAPTER }));
-            for (path, body) in [
-                (CHAT, chat(&text("A chat", 40))),
-                (CHAT, streamed(chat(&text("A stream", 40)))),
-                // The same text three times over: salt and adapter keep caches apart.
-                (CHAT, salted(chat(&text("A chat", 40)))),
-                (CHAT, adapted(chat(&text("A chat", 40)))),
-                (CHAT, streamed(salted(adapted(chat(&text("A chat", 40)))))),
-                (COMPLETIONS, completion(text("A text", 40))),
-                (COMPLETIONS, streamed(completion(text("A river", 40)))),
-                (COMPLETIONS, completion(ids(1, 300))),
-                (COMPLETIONS, salted(adapted(completion(ids(1, 300))))),
-                (COMPLETIONS, completion(vec![text("A list", 40)])),
-                (COMPLETIONS, completion(vec![ids(2, 300)])),
-            ] {
-                cold_then_warm(fleet, path, &body, "local").await;
-            }
-            let all_equal = r#"warmpath_predictions_total{result="equal"}"#;
-            fleet.picker.metric_is(all_equal, 22.0).await;
+            repeats_are_foreseen(fleet).await;
+            a_growing_conversation_is_foreseen(fleet).await;
         })
         .await;
+}
+
+async fn repeats_are_foreseen(fleet: &Fleet) {
+    let salted = |body| with(body, json!({ "cache_salt": "mine" }));
+    let adapted = |body| with(body, json!({ "model": ADAPTER }));
+    for (path, body) in [
+        (CHAT, chat(&text("A chat", 40))),
+        (CHAT, streamed(chat(&text("A stream", 40)))),
+        // The same text again and again: salt and adapter keep caches apart.
+        (CHAT, salted(chat(&text("A chat", 40)))),
+        (CHAT, adapted(chat(&text("A chat", 40)))),
+        (CHAT, streamed(salted(adapted(chat(&text("A chat", 40)))))),
+        (COMPLETIONS, completion(text("A text", 40))),
+        (COMPLETIONS, streamed(completion(text("A river", 40)))),
+        (COMPLETIONS, completion(ids(1, 300))),
+        (COMPLETIONS, salted(adapted(completion(ids(1, 300))))),
+        (COMPLETIONS, completion(vec![text("A list", 40)])),
+        (COMPLETIONS, completion(vec![ids(2, 300)])),
+    ] {
+        cold_then_warm(fleet, path, &body, "local").await;
+    }
+    let equal = r#"warmpath_predictions_total{result="equal"}"#;
+    fleet.picker.metric_is(equal, 22.0).await;
+}
+
+async fn a_growing_conversation_is_foreseen(fleet: &Fleet) {
+    let mut body = with(chat(&text("A question", 20)), json!({ "max_tokens": 40 }));
+    let mut foreseen = Vec::new();
+    for turn in 0..4 {
+        let exchange = fleet.ask(CHAT, &body).await;
+        assert_exact(&exchange, "local");
+        foreseen.push(exchange.predicted());
+        let said = exchange.answer.json()["choices"][0]["message"]["content"].clone();
+        let messages = body["messages"].as_array_mut().unwrap();
+        messages.push(json!({ "role": "assistant", "content": said }));
+        let next = text(&format!("Turn {turn}"), 10);
+        messages.push(json!({ "role": "user", "content": next }));
+        fleet.events_arrived().await;
+    }
+    assert!(foreseen.is_sorted_by(|a, b| a < b), "{foreseen:?}");
 }
 
 #[tokio::test]
@@ -125,29 +148,6 @@ async fn without_events_the_approximate_index_finds_the_owner_and_the_page_says_
                 let cause = endpoint["feeds"][0]["cause"].as_str().unwrap();
                 assert!(cause.contains("publishes no KV events"), "{cause}");
             }
-        })
-        .await;
-}
-
-#[tokio::test]
-async fn predictions_stay_exact_while_conversations_grow() {
-    let setup = Setup::engines(2).with_tokenizer();
-    setup
-        .run(async |fleet| {
-            let mut body = with(chat(&text("A question", 20)), json!({ "max_tokens": 40 }));
-            let mut foreseen = Vec::new();
-            for turn in 0..4 {
-                let exchange = fleet.ask(CHAT, &body).await;
-                assert_exact(&exchange, "local");
-                foreseen.push(exchange.predicted());
-                let said = exchange.answer.json()["choices"][0]["message"]["content"].clone();
-                let messages = body["messages"].as_array_mut().unwrap();
-                messages.push(json!({ "role": "assistant", "content": said }));
-                let next = text(&format!("Turn {turn}"), 10);
-                messages.push(json!({ "role": "user", "content": next }));
-                fleet.events_arrived().await;
-            }
-            assert!(foreseen.is_sorted_by(|a, b| a < b), "{foreseen:?}");
         })
         .await;
 }

@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -247,9 +248,8 @@ impl Fleet {
             );
         }
         let (mut engines, mut echoes, mut dead) = (Vec::new(), Vec::new(), Vec::new());
-        for number in 0..setup.engines + setup.unlisted {
-            engines.push(home.engine(number).await);
-        }
+        let numbers = 0..setup.engines + setup.unlisted;
+        engines.extend(join_all(numbers.map(|number| home.engine(number))).await);
         for number in 0..setup.echoes {
             echoes.push(Echo::start(number).await);
         }

@@ -15,8 +15,9 @@ use warmpath::telemetry::{self, Format};
 use super::{Files, tail, until};
 use crate::support::http;
 
-/// Decisions that are looked through for one request.
-const DECISIONS: &str = "/debug/decisions?n=1000";
+/// Every decision that is kept, and those that are looked through for a request of a moment ago.
+const ALL: &str = "/debug/decisions?n=100000";
+const LAST: &str = "/debug/decisions?n=100";
 
 /// A running picker.
 pub(crate) struct Picker {
@@ -228,8 +229,14 @@ impl Picker {
 
     /// The last decisions, newest first.
     pub(crate) async fn decisions(&self) -> Vec<Value> {
-        let decisions = self.json(DECISIONS).await;
-        decisions.as_array().expect("a list").clone()
+        self.list(ALL).await
+    }
+
+    async fn list(&self, path: &str) -> Vec<Value> {
+        match self.json(path).await {
+            Value::Array(list) => list,
+            other => panic!("{path} is no list: {other}"),
+        }
     }
 
     /// The decision on a request, once the pick was made.
@@ -247,7 +254,7 @@ impl Picker {
 
     async fn decision(&self, request_id: &str, is_wanted: impl Fn(&Value) -> bool) -> Value {
         until(&format!("a decision on {request_id}"), async || {
-            let decisions = self.decisions().await;
+            let decisions = self.list(LAST).await;
             decisions
                 .into_iter()
                 .find(|decision| decision["request_id"] == request_id && is_wanted(decision))
