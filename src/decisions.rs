@@ -34,6 +34,8 @@ pub enum Understood {
         source: TokenSource,
         /// Why not in the best way.
         degraded: Option<&'static str>,
+        /// How many prompts it has.
+        prompts: usize,
         /// The engine will look into its cache for it.
         reads_cache: bool,
     },
@@ -223,12 +225,14 @@ fn understood_json(understood: &Understood) -> Value {
             model,
             source,
             degraded,
+            prompts,
             reads_cache,
         } => json!({
             "api": api_str(*api),
             "model": model,
             "token_source": source.as_str(),
             "degraded": degraded,
+            "prompts": prompts,
             "reads_cache": reads_cache,
         }),
         Understood::LoadOnly(reason) => json!({ "load_only": reason.as_str() }),

@@ -163,6 +163,7 @@ impl Pick for Picker {
 
 impl Prompt {
     fn by_content(request: &Request, tokenized: Tokenized) -> Self {
+        let prompts = tokenized.sequences.len();
         Self {
             sequences: tokenized.sequences,
             scope: Scope {
@@ -174,6 +175,7 @@ impl Prompt {
                 model: request.model.as_deref().map(shortened),
                 source: tokenized.source,
                 degraded: tokenized.degraded,
+                prompts,
                 reads_cache: request.reads_cache,
             },
         }

@@ -24,6 +24,7 @@ fn picked(request_id: &str) -> Picked {
             model: Some("m".into()),
             source: TokenSource::Local,
             degraded: None,
+            prompts: 1,
             reads_cache: true,
         },
         id: id(0),
@@ -93,7 +94,7 @@ fn every_number_is_in_the_json_and_the_outcome_comes_later() {
         "time": "1970-01-01T00:00:00Z",
         "request_id": "r",
         "request": {
-            "api": "chat", "model": "m", "token_source": "local", "degraded": null, "reads_cache": true,
+            "api": "chat", "model": "m", "token_source": "local", "degraded": null, "prompts": 1, "reads_cache": true,
         },
         "endpoint": "ns/a",
         "address": "10.0.0.1:8000",

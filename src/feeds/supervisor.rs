@@ -247,6 +247,8 @@ async fn run_group(
         tasks: JoinSet::new(),
     };
     let by_itself = tokio::select! {
+        // First, because the followers stop by a child of the same token.
+        biased;
         () = stop.cancelled() => None,
         () = probing.run() => Some("probe"),
         () = asking.run() => Some("report loop"),

@@ -61,6 +61,8 @@ pub enum Prediction {
     Estimated,
     /// This request does not read the cache.
     CacheNotRead,
+    /// The engine does not report on all of several prompts.
+    SeveralPrompts,
     /// Another endpoint served.
     ServedElsewhere,
 }
@@ -101,6 +103,7 @@ impl Prediction {
             Self::NotReported => "not_reported",
             Self::Estimated => "estimated",
             Self::CacheNotRead => "cache_not_read",
+            Self::SeveralPrompts => "several_prompts",
             Self::ServedElsewhere => "served_elsewhere",
         }
     }

@@ -48,6 +48,7 @@ impl PickedFlight {
         let picked = &self.record.picked;
         let Understood::Content {
             source,
+            prompts,
             reads_cache,
             ..
         } = picked.understood
@@ -59,6 +60,8 @@ impl PickedFlight {
             _ if outcome.served_by.is_some() => Prediction::ServedElsewhere,
             _ if !reads_cache => Prediction::CacheNotRead,
             _ if source == TokenSource::Estimate => Prediction::Estimated,
+            // vLLM reports the cached tokens of the last one alone.
+            _ if prompts > 1 => Prediction::SeveralPrompts,
             None => Prediction::NotReported,
             Some(reported) => {
                 let predicted = picked.cached.get();

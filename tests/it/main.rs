@@ -27,6 +27,11 @@ mod engine;
 // The shipped Envoy configuration, and the support itself.
 mod gateway;
 
+// --- The whole path: engines, picker and a real Envoy.
+
+// Claims about what a client sees.
+mod path;
+
 // --- Parity: our work against what real engines and other implementations recorded.
 
 // Our ids against those that real engines report.

@@ -41,8 +41,23 @@ impl Answer {
 
 /// GETs `path`.
 pub(crate) async fn get(to: SocketAddr, path: &str) -> Answer {
+    get_with(to, path, &[]).await
+}
+
+/// GETs `path` with these headers.
+pub(crate) async fn get_with(to: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Answer {
     let request = reqwest::Client::new().get(format!("http://{to}{path}"));
+    let request = with_headers(request, headers);
     Answer::read(request.send().await.expect("an answer")).await
+}
+
+fn with_headers(
+    request: reqwest::RequestBuilder,
+    headers: &[(&str, &str)],
+) -> reqwest::RequestBuilder {
+    headers.iter().fold(request, |request, (name, value)| {
+        request.header(*name, *value)
+    })
 }
 
 /// POSTs a body with these headers.
@@ -53,9 +68,7 @@ pub(crate) async fn post(
     body: impl Into<reqwest::Body>,
 ) -> Answer {
     let request = reqwest::Client::new().post(format!("http://{to}{path}"));
-    let request = headers.iter().fold(request, |request, (name, value)| {
-        request.header(*name, *value)
-    });
+    let request = with_headers(request, headers);
     Answer::read(request.body(body).send().await.expect("an answer")).await
 }
 
@@ -72,9 +85,18 @@ pub(crate) async fn post_json(to: SocketAddr, path: &str, body: &Value) -> Answe
 
 /// POSTs JSON and reads the answer event by event. Dropping it is a client that goes away.
 pub(crate) async fn stream_json(to: SocketAddr, path: &str, body: &Value) -> Events {
-    let request = reqwest::Client::new()
-        .post(format!("http://{to}{path}"))
-        .json(body);
+    stream_json_with(to, path, &[], body).await
+}
+
+/// The same with further headers.
+pub(crate) async fn stream_json_with(
+    to: SocketAddr,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &Value,
+) -> Events {
+    let request = reqwest::Client::new().post(format!("http://{to}{path}"));
+    let request = with_headers(request, headers).json(body);
     Events {
         response: request.send().await.expect("an answer"),
         unread: BytesMut::new(),
@@ -90,6 +112,11 @@ pub(crate) struct Events {
 impl Events {
     pub(crate) fn status(&self) -> u16 {
         self.response.status().as_u16()
+    }
+
+    /// The first header of this name.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.response.headers().get(name)?.to_str().ok()
     }
 
     /// The data of the next event, however its bytes were split on the way; `None` at the end.

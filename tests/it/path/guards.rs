@@ -1,0 +1,74 @@
+//! Engines that are full or silent are left out, however warm they are, and come back.
+
+use serde_json::json;
+use warmpath::engine::Fault;
+
+use super::{COMPLETIONS, completion, ids, with};
+use crate::support::fleet::{Fleet, Setup, until};
+use crate::support::http;
+
+/// Waits until a guard leaves an endpoint out, or (`null`) none does.
+async fn excluded(fleet: &Fleet, name: &str, guard: Option<&str>) {
+    until(&format!("{name} is excluded: {guard:?}"), async || {
+        (fleet.picker.endpoint(name).await["excluded"] == json!(guard)).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_engine_with_a_full_kv_pool_is_left_out_until_there_is_room() {
+    let setup = Setup::engines(2).engine_options(&["--kv-blocks", "40", "--max-model-len", "620"]);
+    setup
+        .settings(json!({ "guards": { "report_age_limit": "2s" }, "reports": { "idle_interval": "100ms" } }))
+        .engine_options(&["--decode-ms-per-step", "500"])
+        .run(async |fleet| {
+            // It takes 38 of 39 usable blocks, and ten seconds to decode.
+            let answer = json!({ "stream": true, "max_tokens": 20, "ignore_eos": true });
+            let prompt = ids(1, 38 * 16 - 8);
+            let body = with(completion(prompt.clone()), answer);
+            let mut events = http::stream_json(fleet.envoy.picked(), COMPLETIONS, &body).await;
+            events.next().await.expect("an event");
+            let full = fleet.picker.decisions().await[0]["endpoint"].clone();
+            let full = full.as_str().unwrap();
+            excluded(fleet, full, Some("kv_usage")).await;
+
+            let exchange = fleet
+                .ask(COMPLETIONS, &completion(prompt[..160].to_vec()))
+                .await;
+            assert_ne!(exchange.endpoint(), full, "{}", exchange.decision);
+            let candidates = exchange.decision["candidates"].as_array().unwrap();
+            let left_out = candidates
+                .iter()
+                .find(|seen| seen["endpoint"] == full)
+                .unwrap();
+            assert_eq!(left_out["excluded"], "kv_usage");
+            assert_eq!(left_out["cached_tokens"], 144);
+
+            drop(events);
+            excluded(fleet, full, None).await;
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn an_engine_that_hangs_is_left_out_and_comes_back() {
+    let setup = Setup::engines(2).settings(json!({
+        "guards": { "report_age_limit": "1500ms" },
+        "reports": { "idle_interval": "100ms" },
+    }));
+    setup
+        .run(async |fleet| {
+            let body = completion(ids(1, 300));
+            let warm = fleet.ask(COMPLETIONS, &body).await;
+            fleet.events_arrived().await;
+            let engine = fleet.engine(warm.endpoint());
+            engine.running().set_fault(Fault::HangHttp);
+            excluded(fleet, warm.endpoint(), Some("report_age")).await;
+            let other = fleet.ask(COMPLETIONS, &body).await;
+            assert_eq!(other.answer.status, 200);
+            assert_ne!(other.endpoint(), warm.endpoint(), "{}", other.decision);
+            engine.running().clear_faults();
+            excluded(fleet, warm.endpoint(), None).await;
+        })
+        .await;
+}

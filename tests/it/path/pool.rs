@@ -1,0 +1,82 @@
+//! The endpoints file changes under load: who joins gets traffic, who leaves gets none, and nobody notices.
+
+use std::collections::BTreeSet;
+
+use super::ids;
+use crate::support::fleet::traffic::{Asked, Traffic};
+use crate::support::fleet::{Fleet, Setup, endpoints_text, until};
+
+/// Requests by their id and where they were sent.
+async fn sent(fleet: &Fleet, asked: &[Asked]) -> BTreeSet<String> {
+    let wanted: BTreeSet<_> = asked
+        .iter()
+        .map(|asked| asked.request_id.as_str())
+        .collect();
+    let decisions = fleet.picker.decisions().await;
+    let ours = decisions.iter().filter(|decision| {
+        decision["request_id"]
+            .as_str()
+            .is_some_and(|id| wanted.contains(id))
+    });
+    ours.map(|decision| decision["endpoint"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+fn assert_all_served(asked: &[Asked]) {
+    assert!(!asked.is_empty());
+    let failed: Vec<_> = asked
+        .iter()
+        .filter(|asked| asked.status != Ok(200))
+        .collect();
+    assert!(failed.is_empty(), "{failed:?}");
+}
+
+#[tokio::test]
+async fn endpoints_join_and_leave_under_load_without_a_failed_request() {
+    let setup = Setup::engines(2).and_unlisted(1);
+    setup
+        .run(async |fleet| {
+            let prompts: Vec<_> = (0..200).map(|topic| ids(topic, 100)).collect();
+            let to = fleet.envoy.picked();
+            let all = fleet.endpoints();
+            let traffic = Traffic::start(to, 3, &prompts);
+
+            fleet.files.write_endpoints(&endpoints_text(&all));
+            fleet.picker.feed_is("engine-2", "live").await;
+            let picks = r#"warmpath_picks_total{endpoint="default/engine-2"}"#;
+            until("the new endpoint gets traffic", async || {
+                (fleet.picker.metric(picks).await >= 5.0).then_some(())
+            })
+            .await;
+
+            // A broken version changes nothing, and is told.
+            fleet.files.write_endpoints("endpoints: [{name: engine-9}]");
+            let refused = r#"warmpath_endpoints_file_loads_total{outcome="refused"}"#;
+            fleet.picker.metric_is(refused, 1.0).await;
+            assert_eq!(fleet.picker.endpoints().await.len(), 3);
+            let told = fleet.picker.page("/readyz").await;
+            assert!(told.contains("endpoints file"), "{told}");
+
+            fleet.files.write_endpoints(&endpoints_text(&all[1..]));
+            fleet
+                .picker
+                .sees("the first endpoint has left", |endpoints| {
+                    endpoints.len() == 2
+                })
+                .await;
+            assert_all_served(&traffic.stop().await);
+
+            let traffic = Traffic::start(to, 3, &prompts);
+            until("a hundred more requests", async || {
+                (fleet.picker.metric(picks).await >= 60.0).then_some(())
+            })
+            .await;
+            let asked = traffic.stop().await;
+            assert_all_served(&asked);
+            let left = ["default/engine-1", "default/engine-2"].map(str::to_owned);
+            assert_eq!(sent(fleet, &asked).await, BTreeSet::from(left));
+            let told = fleet.picker.page("/readyz").await;
+            assert!(!told.contains("endpoints file"), "{told}");
+        })
+        .await;
+}

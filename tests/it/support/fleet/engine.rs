@@ -1,0 +1,137 @@
+//! A simulated engine that can be killed and comes back at its old addresses.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use warmpath::engine::{self, Running, Settings};
+
+use super::{ADAPTER, MODEL, until};
+use crate::support::http;
+
+/// What the engines of a fleet have in common.
+pub(super) struct Home {
+    /// Further options of their command line.
+    pub(super) options: Vec<&'static str>,
+    /// The folder of models, where they have one.
+    pub(super) models: Option<PathBuf>,
+    /// Ports of the live events and of their replay; 0 for free ones.
+    pub(super) event_ports: [u16; 2],
+}
+
+impl Home {
+    /// Starts one more engine, on a loopback address that no other engine has.
+    pub(super) async fn engine(&self, number: usize) -> Engine {
+        let name = format!("engine-{number}");
+        let ip = own_loopback().to_string();
+        let mut options = vec!["--lora", ADAPTER, "--model", MODEL, "--name", &name];
+        let folder = self.models.as_ref().map(|models| models.join(MODEL));
+        if let Some(folder) = &folder {
+            options.extend(["--model-dir", folder.to_str().expect("a path in UTF-8")]);
+        }
+        options.extend(&self.options);
+        let [live, replay] = self.event_ports.map(|port| format!("tcp://{ip}:{port}"));
+        let mut all = vec![
+            "--address",
+            &ip,
+            "--kv-events",
+            &live,
+            "--kv-replay",
+            &replay,
+        ];
+        all.extend(options);
+        let settings = Settings::local(&all).expect("options of an engine");
+        Engine::start(name, settings).await
+    }
+}
+
+/// A loopback address that nobody else listens on: what was there stays free for an engine that comes back.
+fn own_loopback() -> Ipv4Addr {
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    let number = TAKEN.fetch_add(1, Ordering::Relaxed);
+    // Two runs on one machine differ in the process id.
+    let [_, _, _, run] = (1 + std::process::id() % 254).to_be_bytes();
+    let [_, _, above, below] = (256 + number).to_be_bytes();
+    Ipv4Addr::new(127, run, above, below)
+}
+
+/// One engine. Dropping it kills it.
+pub(crate) struct Engine {
+    pub(crate) name: String,
+    address: SocketAddr,
+    settings: Settings,
+    running: Option<Running>,
+}
+
+impl Engine {
+    async fn start(name: String, mut settings: Settings) -> Self {
+        let running = engine::start(settings.clone())
+            .await
+            .expect("an engine starts");
+        let address = running.http();
+        // The next life is at the same addresses.
+        settings.listen = address;
+        if let Some(events) = &mut settings.events {
+            let live = running.kv_events().expect("events were asked for");
+            events.live = live.to_owned();
+            events.replay = running.kv_replay().map(str::to_owned);
+        }
+        Self {
+            name,
+            address,
+            settings,
+            running: Some(running),
+        }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(crate) fn has_events(&self) -> bool {
+        self.settings.events.is_some()
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        self.running.is_some()
+    }
+
+    /// The engine itself; it must be alive.
+    pub(crate) fn running(&self) -> &Running {
+        self.running.as_ref().expect("the engine is alive")
+    }
+
+    /// Ends at once: connections break, nothing is flushed.
+    pub(crate) async fn kill(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.kill().await;
+        }
+    }
+
+    /// Starts again with nothing in its cache, at the same addresses.
+    pub(crate) async fn restart(&mut self) {
+        let running = engine::start(self.settings.clone()).await;
+        self.running = Some(running.expect("an engine comes back at its addresses"));
+    }
+
+    /// A sample of its metrics page.
+    pub(crate) async fn metric(&self, name: &str) -> f64 {
+        let page = http::get(self.address, "/metrics").await;
+        let page = String::from_utf8(page.body.to_vec()).expect("a page is text");
+        let line = page.lines().find(|line| {
+            line.strip_prefix(name)
+                .is_some_and(|rest| rest.starts_with('{'))
+        });
+        let value = line.and_then(|line| line.rsplit(' ').next()?.parse().ok());
+        value.unwrap_or_else(|| panic!("no sample {name}"))
+    }
+
+    /// Waits until a sample has a value.
+    pub(crate) async fn metric_is(&self, name: &str, value: f64) {
+        let what = format!("{name} of {} is {value}", self.name);
+        until(&what, async || {
+            (self.metric(name).await == value).then_some(())
+        })
+        .await;
+    }
+}
