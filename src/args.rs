@@ -29,9 +29,21 @@ pub struct Log {
     /// Form of the log lines on standard error
     #[arg(long, global = true, value_enum, default_value = "text")]
     pub log_format: Format,
-    /// What is logged: a level, or levels by module such as info,warmpath::feeds=debug
-    #[arg(long, global = true, env = "RUST_LOG", default_value = "info")]
-    pub log_level: String,
+    /// What is logged: a level, or levels by module such as info,warmpath::feeds=debug [default: info; warn for demo]
+    #[arg(long, global = true, env = "RUST_LOG")]
+    pub log_level: Option<String>,
+}
+
+impl Args {
+    /// What is logged.
+    pub fn log_level(&self) -> &str {
+        let default = match self.command {
+            // Its log lines would stand in the middle of its table.
+            Command::Demo(_) => "warn",
+            _ => "info",
+        };
+        self.log.log_level.as_deref().unwrap_or(default)
+    }
 }
 
 /// The commands.

@@ -37,7 +37,7 @@ fn run(args: Args) -> anyhow::Result<()> {
         writeln!(std::io::stdout(), "warmpath {}", env!("CARGO_PKG_VERSION"))?;
         return Ok(());
     }
-    let log = telemetry::init(args.log.log_format, &args.log.log_level)?;
+    let log = telemetry::init(args.log.log_format, args.log_level())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -46,7 +46,7 @@ fn run(args: Args) -> anyhow::Result<()> {
         match args.command {
             Command::Serve(serve) => run_serve(&serve, log).await,
             Command::Engine(engine) => run_engine(engine).await,
-            Command::Demo(demo) => demo::run(demo).await,
+            Command::Demo(demo) => demo::run(demo, log).await,
             Command::Version => Ok(()),
         }
     });
