@@ -55,6 +55,8 @@ pub enum Command {
     Engine(crate::engine::Args),
     /// Shows the main job on one machine: engines, picker, Envoy and traffic
     Demo(crate::demo::Args),
+    /// Measures a picker: plays a gateway's side of ext-proc
+    Bench(Box<crate::bench::Args>),
     /// Prints the version
     Version,
 }

@@ -26,5 +26,6 @@ pub mod readiness;
 pub mod telemetry;
 pub mod yaml;
 // What stands beside the picker.
+pub mod bench;
 pub mod demo;
 pub mod engine;

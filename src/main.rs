@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use warmpath::args::{Args, Command, Serve};
 use warmpath::telemetry::{self, LogControl};
-use warmpath::{app, demo, engine};
+use warmpath::{app, bench, demo, engine};
 
 fn main() -> ExitCode {
     let args = match Args::try_parse() {
@@ -47,6 +47,7 @@ fn run(args: Args) -> anyhow::Result<()> {
             Command::Serve(serve) => run_serve(&serve, log).await,
             Command::Engine(engine) => run_engine(engine).await,
             Command::Demo(demo) => demo::run(demo, log).await,
+            Command::Bench(bench) => bench::run(*bench).await,
             Command::Version => Ok(()),
         }
     });

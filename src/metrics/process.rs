@@ -82,6 +82,24 @@ impl Collector for ProcessCollector {
     }
 }
 
+/// What a process has used.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Usage {
+    /// User and system CPU time since it began.
+    pub cpu_seconds: f64,
+    /// Memory it holds now.
+    pub resident_bytes: f64,
+}
+
+/// What the process `pid` has used; `None` if there is none of that name, or no `/proc`.
+pub fn usage(pid: &str) -> Option<Usage> {
+    let read = |name| std::fs::read_to_string(format!("/proc/{pid}/{name}")).ok();
+    Some(Usage {
+        cpu_seconds: cpu_seconds(&read("stat")?)?,
+        resident_bytes: field(&read("status")?, "VmRSS:")? * 1024.0,
+    })
+}
+
 fn read(name: &str) -> Option<String> {
     std::fs::read_to_string(format!("/proc/self/{name}")).ok()
 }
