@@ -30,6 +30,8 @@ mod wire;
 mod engine;
 // The shipped Envoy configuration, and the support itself.
 mod gateway;
+// The whole on one machine, as `warmpath demo` runs it.
+mod demo;
 
 // --- Parity: our work against what real engines and other implementations recorded.
 
