@@ -156,11 +156,12 @@ impl Phase<'_> {
         elapsed: Duration,
     ) -> anyhow::Result<()> {
         let dumps = stack.cached_blocks().await?;
+        let seen = seen.lock().clone();
         let moment = Moment {
             policy: self.policy,
             elapsed,
             duration: self.duration,
-            seen: seen.lock().clone(),
+            seen,
             state: self.operator.state().await?,
             hot_blocks: dumps.iter().map(|dump| self.hot.cached_in(dump)).collect(),
             hot_total: self.hot.blocks(),
