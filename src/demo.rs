@@ -122,15 +122,18 @@ async fn show(
     }
     let program = program::find(args.envoy.as_deref())?;
     screen.line(&format!(
-        "Starting {engines} simulated engines, the picker and Envoy ({}).",
-        program.display()
+        "Starting {engines} simulated engines, the picker and an Envoy:"
     ))?;
+    screen.line(&format!("  {}", program.display()))?;
     let plan = Plan { engines, program };
     let mut stack = Stack::start(plan, log).await?;
     screen.line(&format!(
-        "{} requests of {} customers for each policy, {rate} a second; {} come from one of them.",
-        workload.arrivals.len(),
+        "{} customers with system prompts of 2,000 to 4,000 tokens send {} requests,",
         workload.customers.len(),
+        workload.arrivals.len(),
+    ))?;
+    screen.line(&format!(
+        "{rate} a second, {} of them from one hot customer. Under each policy the same.",
         workload.of_hot_customer(),
     ))?;
 
@@ -163,25 +166,17 @@ async fn compare(
 ) -> anyhow::Result<Comparison> {
     let operator = Operator::new(stack.addresses().metrics)?;
     let hot = hot::learn(workload, stack).await?;
-    let mut results = Vec::with_capacity(2);
-    for policy in [Policy::RoundRobin, Policy::LeastPrefill] {
-        stack.make_cold(&operator).await?;
-        let phase = Phase {
-            policy,
-            workload,
-            duration,
-            operator: &operator,
-            hot: &hot,
-        };
-        results.push(phase.run(stack, screen).await?);
-    }
-    match <[_; 2]>::try_from(results) {
-        Ok([round_robin, least_prefill]) => Ok(Comparison {
-            round_robin,
-            least_prefill,
-        }),
-        Err(_) => bail!("both policies have a result"),
-    }
+    let phase = |policy| Phase {
+        policy,
+        workload,
+        duration,
+        operator: &operator,
+        hot: &hot,
+    };
+    Ok(Comparison {
+        round_robin: phase(Policy::RoundRobin).run(stack, screen).await?,
+        least_prefill: phase(Policy::LeastPrefill).run(stack, screen).await?,
+    })
 }
 
 /// Says what there is to try, and waits for the signal that ends it.

@@ -38,10 +38,15 @@ pub(super) enum Policy {
 
 /// The turn of one policy.
 pub(super) struct Phase<'a> {
+    /// Which.
     pub(super) policy: Policy,
+    /// What is sent.
     pub(super) workload: &'a Workload,
+    /// How long requests are sent.
     pub(super) duration: Duration,
+    /// Who looks at the picker meanwhile.
     pub(super) operator: &'a Operator,
+    /// Whose owners are counted.
     pub(super) hot: &'a HotPrefix,
 }
 
@@ -86,7 +91,7 @@ impl Policy {
 }
 
 impl Phase<'_> {
-    /// Sends everything and waits for the answers.
+    /// Makes the caches cold, sends everything and waits for the answers.
     ///
     /// # Errors
     /// When a part of the stack ends or cannot be asked. A request that fails is counted, and no error here.
@@ -95,6 +100,7 @@ impl Phase<'_> {
         stack: &mut Stack,
         screen: &mut Screen,
     ) -> anyhow::Result<Outcome> {
+        stack.make_cold(self.operator).await?;
         let before = self.operator.predictions().await?;
         let gateway = match self.policy {
             Policy::RoundRobin => stack.ports().round_robin,
@@ -150,11 +156,12 @@ impl Phase<'_> {
         elapsed: Duration,
     ) -> anyhow::Result<()> {
         let dumps = stack.cached_blocks().await?;
+        let seen = seen.lock().clone();
         let moment = Moment {
             policy: self.policy,
             elapsed,
             duration: self.duration,
-            seen: seen.lock().clone(),
+            seen,
             state: self.operator.state().await?,
             hot_blocks: dumps.iter().map(|dump| self.hot.cached_in(dump)).collect(),
             hot_total: self.hot.blocks(),

@@ -26,7 +26,9 @@ pub(super) struct Outcome {
 /// Both.
 #[derive(Clone, Debug)]
 pub(super) struct Comparison {
+    /// Envoy chose.
     pub(super) round_robin: Outcome,
+    /// The picker chose.
     pub(super) least_prefill: Outcome,
 }
 

@@ -63,8 +63,7 @@ impl Stack {
         let folder = Folder::create().context("cannot make a temporary folder")?;
         let models = folder.path().join("models");
         let model = models.join(MODEL);
-        unpack(&model).context("cannot unpack the tokenizer")?;
-        let engines = start_engines(plan.engines, &model).await?;
+        let engines = start_engines(plan.engines, model).await?;
         let addresses: Vec<SocketAddr> = engines.iter().map(Running::http).collect();
         let picker = Picker::start(folder.path(), &models, &addresses, log).await?;
         let grpc = picker.addresses().grpc;
@@ -199,12 +198,14 @@ impl Stack {
         let metrics = self.addresses().metrics;
         vec![
             String::new(),
-            "Everything still runs. A request through Envoy and the picker (x-served-by says who answered):".to_owned(),
-            format!("  curl -i http://{picked}/v1/chat/completions -H 'content-type: application/json' \\"),
+            "Everything still runs. A request through Envoy and the picker:".to_owned(),
+            format!("  curl -i http://{picked}/v1/chat/completions \\"),
+            "    -H 'content-type: application/json' \\".to_owned(),
             format!(
                 "    -d '{{\"model\": \"{MODEL}\", \"max_tokens\": 16, \
                  \"messages\": [{{\"role\": \"user\", \"content\": \"Hello\"}}]}}'"
             ),
+            "x-served-by in the answer says which engine served it.".to_owned(),
             format!("The same by round robin:  http://{round_robin}/v1/chat/completions"),
             format!("The picker's page:        http://{metrics}/"),
             format!("  why the last picks:     http://{metrics}/debug/decisions?n=3"),
@@ -243,7 +244,13 @@ impl Stack {
     }
 }
 
-async fn start_engines(count: usize, model: &Path) -> anyhow::Result<Vec<Running>> {
+/// Starts so many with the tokenizer that the demo carries, unpacked to the folder `model`.
+async fn start_engines(count: usize, model: PathBuf) -> anyhow::Result<Vec<Running>> {
+    let target = model.clone();
+    // 5 MB: some 50 ms.
+    tokio::task::spawn_blocking(move || unpack(&target))
+        .await?
+        .context("cannot unpack the tokenizer")?;
     let blocks = (FLEET_BLOCKS / count.max(1)).max(LEAST_BLOCKS).to_string();
     let folder = model
         .to_str()

@@ -8,7 +8,9 @@ use super::report::{median, milliseconds, percent, thousands};
 
 /// All that is known at one moment.
 pub(super) struct Moment {
+    /// Whose turn it is.
     pub(super) policy: Policy,
+    /// Since it began.
     pub(super) elapsed: Duration,
     /// How long requests are sent.
     pub(super) duration: Duration,
@@ -85,14 +87,10 @@ pub(super) fn line(moment: &Moment) -> String {
 
 fn progress(moment: &Moment) -> String {
     let Seen {
-        engines,
-        first_data,
-        errors,
-        ..
+        first_data, errors, ..
     } = &moment.seen;
-    let in_flight: usize = engines.iter().map(|engine| engine.in_flight).sum();
     format!(
-        "{:4.1} of {:.0} s, {} answered, {in_flight} in flight, {errors} failed, first token after {}",
+        "{:4.1} of {:.0} s, {} answered, {errors} failed, median TTFT {}",
         moment
             .elapsed
             .as_secs_f64()
@@ -148,22 +146,19 @@ pub(super) fn cached_share(engines: &[EngineSeen]) -> Option<f64> {
 
 fn last_pick(decision: &Decision) -> String {
     let short = |name: &str| name.rsplit('/').next().unwrap_or(name).to_owned();
-    let others: Vec<String> = decision
+    let others = decision
         .candidates
         .iter()
-        .filter(|candidate| candidate.endpoint != decision.endpoint)
-        .map(|candidate| thousands(candidate.cost_tokens))
-        .collect();
+        .filter(|candidate| candidate.endpoint != decision.endpoint);
+    let next_best = others.map(|candidate| candidate.cost_tokens).min();
     let uncached = decision
         .prompt_tokens
         .saturating_sub(decision.cached_tokens);
-    let elsewhere = if others.is_empty() {
-        String::new()
-    } else {
-        format!(" (elsewhere {})", others.join(", "))
-    };
+    let elsewhere = next_best.map_or_else(String::new, |cost| {
+        format!("; elsewhere {} or more", thousands(cost))
+    });
     format!(
-        "last pick: {} at {} queued + {} uncached = {} tokens{elsewhere}",
+        "last pick: {}: {} queued + {} uncached = {}{elsewhere}",
         short(&decision.endpoint),
         thousands(decision.queued_tokens),
         thousands(uncached),

@@ -26,6 +26,8 @@ mod wire;
 mod engine;
 // The shipped Envoy configuration, and the support itself.
 mod gateway;
+// The whole on one machine, as `warmpath demo` runs it.
+mod demo;
 
 // --- The whole path: engines, picker and a real Envoy.
 
