@@ -101,6 +101,26 @@ async fn requests_that_end_with_trailers_are_routed_by_content_and_keep_them() {
         .await;
 }
 
+/// As curl sends bodies of more than a megabyte.
+#[tokio::test]
+async fn a_client_that_waits_for_leave_to_send_its_body_gets_it() {
+    let setup = Setup::echoes(1);
+    setup
+        .run(async |fleet| {
+            let to = fleet.envoy.picked();
+            let mut raw = Raw::post_chunked(to, CHAT, &[("expect", "100-continue")]).await;
+            let leave = raw.head().await;
+            assert!(leave.starts_with("HTTP/1.1 100 Continue\r\n"), "{leave}");
+            raw.chunk(chat("Is this allowed?").to_string().as_bytes())
+                .await;
+            raw.end(&[]).await;
+            let answer = raw.answer().await;
+            assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+            assert!(answer.contains("Is this allowed?"), "{answer}");
+        })
+        .await;
+}
+
 #[tokio::test]
 async fn trailers_and_chunks_of_a_request_reach_the_engine() {
     let setup = Setup::echoes(1);

@@ -1,10 +1,13 @@
 //! The endpoints file changes under load: who joins gets traffic, who leaves gets none, and nobody notices.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 
-use super::ids;
+use super::{COMPLETIONS, completion, ids};
+use crate::support::fleet::picker::feed_is;
 use crate::support::fleet::traffic::{Asked, Traffic};
 use crate::support::fleet::{Fleet, Setup, endpoints_text, until};
+use crate::support::http;
 
 /// Requests by their id and where they were sent.
 async fn sent(fleet: &Fleet, asked: &[Asked]) -> BTreeSet<String> {
@@ -77,6 +80,55 @@ async fn endpoints_join_and_leave_under_load_without_a_failed_request() {
             assert_eq!(sent(fleet, &asked).await, BTreeSet::from(left));
             let told = fleet.picker.page("/readyz").await;
             assert!(!told.contains("endpoints file"), "{told}");
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn endpoints_that_change_names_are_as_warm_as_before_and_an_empty_pool_fills_again() {
+    let setup = Setup::engines(2);
+    setup
+        .run(async |fleet| {
+            let body = completion(ids(1, 300));
+            let first = fleet.ask(COMPLETIONS, &body).await;
+            fleet.events_arrived().await;
+            let [(a, at_a), (b, at_b)] = fleet.endpoints().try_into().unwrap();
+            let owner = first.decision["address"].clone();
+
+            // Each has the address that the other had.
+            let swapped = [(b.clone(), at_a), (a.clone(), at_b)];
+            let warm_again = async |fleet: &Fleet, endpoints: &[(String, SocketAddr)]| {
+                fleet.files.write_endpoints(&endpoints_text(endpoints));
+                let names: Vec<_> = endpoints
+                    .iter()
+                    .map(|(name, at)| (format!("default/{name}"), at.to_string()))
+                    .collect();
+                let what = format!("{names:?} are known again");
+                fleet
+                    .picker
+                    .sees(&what, |seen| {
+                        seen.len() == names.len()
+                            && names.iter().all(|(name, at)| {
+                                seen.iter().any(|seen| {
+                                    seen["name"] == *name
+                                        && seen["address"] == *at
+                                        && feed_is(seen, "live")
+                                        && seen["engine"]["models"].is_array()
+                                })
+                            })
+                    })
+                    .await;
+                let warm = fleet.ask(COMPLETIONS, &body).await;
+                assert_eq!(warm.decision["address"], owner);
+                assert_eq!((warm.predicted(), warm.reported()), (288, Some(288)));
+            };
+            warm_again(fleet, &swapped).await;
+
+            fleet.files.write_endpoints(&endpoints_text(&[]));
+            fleet.picker.sees("nobody is left", <[_]>::is_empty).await;
+            let refused = http::post_json(fleet.envoy.picked(), COMPLETIONS, &body).await;
+            assert_eq!(refused.status, 503);
+            warm_again(fleet, &[("new".to_owned(), at_a), (b, at_b)]).await;
         })
         .await;
 }

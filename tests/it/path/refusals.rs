@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use super::{CHAT, COMPLETIONS, chat, completion, ids};
+use super::{CHAT, COMPLETIONS, chat, completion, ids, with};
 use crate::support::fleet::Setup;
-use crate::support::http;
+use crate::support::http::{self, Raw};
 
 #[tokio::test]
 async fn malformed_json_on_a_known_path_is_refused_with_what_is_wrong() {
@@ -80,6 +80,39 @@ async fn an_engines_own_refusal_passes_and_frees_its_booking() {
             assert_eq!(exchange.answer.json()["error"]["param"], "input_tokens");
             assert_eq!(exchange.decision["outcome"]["status"], 400);
             assert_eq!(exchange.decision["outcome"]["ended"], "completed");
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn a_body_that_stalls_is_refused_in_time_and_too_many_requests_at_once_are_too() {
+    let setup = Setup::engines(1);
+    setup
+        .settings(json!({ "limits": { "body_timeout": "300ms", "max_exchanges": 2 } }))
+        .run(async |fleet| {
+            let to = fleet.envoy.picked();
+            let headers = [("content-type", "application/json")];
+            let mut stalled = Raw::post_chunked(to, CHAT, &headers).await;
+            stalled.chunk(b"{").await;
+            let answer = stalled.answer().await;
+            assert!(
+                answer.starts_with("HTTP/1.1 408 Request Timeout\r\n"),
+                "{answer}"
+            );
+            assert!(
+                answer.contains("x-warmpath-rejected: body_timeout"),
+                "{answer}"
+            );
+
+            let endless = json!({ "stream": true, "max_tokens": 20_000, "ignore_eos": true });
+            let body = with(completion(ids(1, 100)), endless);
+            let first = http::stream_json(to, COMPLETIONS, &body).await;
+            let second = http::stream_json(to, COMPLETIONS, &body).await;
+            assert_eq!((first.status(), second.status()), (200, 200));
+            let third = http::post_json(to, COMPLETIONS, &body).await;
+            assert_eq!(third.status, 429);
+            assert_eq!(third.header("x-warmpath-rejected"), Some("overloaded"));
+            drop((first, second));
         })
         .await;
 }

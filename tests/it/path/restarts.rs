@@ -1,6 +1,6 @@
 //! Engines die and come back, pickers are replaced: what is foreseen afterwards is what is there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
@@ -205,6 +205,37 @@ async fn while_there_is_no_picker_requests_are_refused_and_none_hangs() {
             fleet.settled().await;
             let exchange = fleet.ask(COMPLETIONS, &completion(ids(1, 300))).await;
             assert_eq!(exchange.answer.status, 200);
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn an_engine_that_starts_after_the_picker_is_found_and_soon_as_good_as_any() {
+    let setup = Setup::engines(2);
+    setup
+        .run(async |fleet| {
+            fleet.engines[0].kill().await;
+            fleet.replace_picker().await;
+            // Envoy has to notice the new picker.
+            until("requests are served", async || {
+                let body = completion(ids(1, 300));
+                let answer = http::post_json(fleet.envoy.picked(), COMPLETIONS, &body).await;
+                (answer.status == 200).then_some(())
+            })
+            .await;
+            fleet.engines[0].restart().await;
+            fleet.settled().await;
+            let mut served = BTreeSet::new();
+            for topic in 2..20 {
+                let body = completion(ids(topic, 300));
+                let cold = fleet.ask(COMPLETIONS, &body).await;
+                fleet.events_arrived().await;
+                let warm = fleet.ask(COMPLETIONS, &body).await;
+                assert_eq!(warm.endpoint(), cold.endpoint());
+                assert_eq!((warm.predicted(), warm.reported()), (288, Some(288)));
+                served.insert(warm.endpoint().to_owned());
+            }
+            assert_eq!(served.len(), 2);
         })
         .await;
 }

@@ -1,9 +1,11 @@
 //! Cold and warm: which tokens an engine has cached is known exactly, and a repeat goes where they are.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::{CHAT, COMPLETIONS, chat, completion, ids, text, with};
-use crate::support::fleet::{ADAPTER, Exchange, Fleet, Setup};
+use crate::support::fleet::{ADAPTER, Exchange, Fleet, MODEL, Setup};
 
 /// The pick foresaw exactly what the engine found.
 fn assert_exact(exchange: &Exchange, token_source: &str) {
@@ -192,6 +194,55 @@ async fn older_engines_are_found_at_the_usual_ports_and_foreseen_exactly() {
             assert_exact(&warm, "engine");
             assert_eq!(warm.endpoint(), cold.endpoint());
             assert_eq!(warm.predicted(), 288);
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn engines_of_different_block_sizes_and_without_events_live_in_one_pool() {
+    for options in [&["--block-size", "48"], &["--kv-events", "none"]] {
+        let setup = Setup::engines(2).second_engine_options(options);
+        setup
+            .run(async |fleet| {
+                let mut owners = BTreeSet::new();
+                for topic in 1..20 {
+                    let body = completion(ids(topic, 500));
+                    let cold = fleet.ask(COMPLETIONS, &body).await;
+                    assert_exact(&cold, "engine");
+                    fleet.events_arrived().await;
+                    let warm = fleet.ask(COMPLETIONS, &body).await;
+                    assert_exact(&warm, "engine");
+                    assert_eq!(warm.endpoint(), cold.endpoint());
+                    owners.insert((warm.endpoint().to_owned(), warm.predicted()));
+                }
+                let second = if options[0] == "--block-size" {
+                    480
+                } else {
+                    496
+                };
+                let both = [("default/engine-0", 496), ("default/engine-1", second)];
+                assert_eq!(
+                    owners,
+                    BTreeSet::from(both.map(|(name, cached)| (name.to_owned(), cached)))
+                );
+            })
+            .await;
+    }
+}
+
+#[tokio::test]
+async fn embeddings_go_to_their_owner_though_it_reports_no_cached_tokens() {
+    let setup = Setup::engines(3);
+    setup
+        .run(async |fleet| {
+            let body = json!({ "model": MODEL, "input": text("An input", 40) });
+            let cold = fleet.ask("/v1/embeddings", &body).await;
+            assert_eq!(cold.answer.status, 200);
+            fleet.events_arrived().await;
+            let warm = fleet.ask("/v1/embeddings", &body).await;
+            assert_eq!(warm.endpoint(), cold.endpoint());
+            assert!(warm.predicted() > 200, "{}", warm.decision);
+            assert_eq!(warm.reported(), None);
         })
         .await;
 }

@@ -53,6 +53,7 @@ pub(crate) struct Setup {
     usual_ports: bool,
     tokenizer: bool,
     engine_options: Vec<&'static str>,
+    second_engine_options: Vec<&'static str>,
     settings: Value,
     secure: bool,
     envoy: Box<dyn FnOnce(&mut EnvoyConfig)>,
@@ -70,6 +71,7 @@ impl Setup {
             usual_ports: false,
             tokenizer: false,
             engine_options: INSTANT.to_vec(),
+            second_engine_options: Vec::new(),
             settings: json!({
                 // A test machine may be busy for longer than an engine may be silent.
                 "guards": { "report_age_limit": "30s" },
@@ -122,6 +124,12 @@ impl Setup {
     /// Further options of every engine.
     pub(crate) fn engine_options(mut self, options: &[&'static str]) -> Self {
         self.engine_options.extend(options);
+        self
+    }
+
+    /// Further options of every second engine, to mix engines of two kinds.
+    pub(crate) fn second_engine_options(mut self, options: &[&'static str]) -> Self {
+        self.second_engine_options.extend(options);
         self
     }
 
@@ -234,6 +242,7 @@ impl Fleet {
         let mut settings = setup.settings;
         let home = Home {
             options: setup.engine_options,
+            second_options: setup.second_engine_options,
             models: setup.tokenizer.then(qwen3::folder),
             event_ports: if setup.usual_ports {
                 [5557, 5558]

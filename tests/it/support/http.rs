@@ -180,6 +180,15 @@ impl Raw {
         self.send(format!("0\r\n{lines}\r\n").as_bytes()).await;
     }
 
+    /// The next head that comes back, of an interim answer for one.
+    pub(crate) async fn head(&mut self) -> String {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(self.0.read_u8().await.expect("a head arrives"));
+        }
+        String::from_utf8_lossy(&head).into_owned()
+    }
+
     /// The whole answer as it came, status line first.
     pub(crate) async fn answer(mut self) -> String {
         let mut bytes = Vec::new();

@@ -13,6 +13,8 @@ use crate::support::http;
 pub(super) struct Home {
     /// Further options of their command line.
     pub(super) options: Vec<&'static str>,
+    /// And those of every second one.
+    pub(super) second_options: Vec<&'static str>,
     /// The folder of models, where they have one.
     pub(super) models: Option<PathBuf>,
     /// Ports of the live events and of their replay; 0 for free ones.
@@ -30,6 +32,9 @@ impl Home {
             options.extend(["--model-dir", folder.to_str().expect("a path in UTF-8")]);
         }
         options.extend(&self.options);
+        if number % 2 == 1 {
+            options.extend(&self.second_options);
+        }
         let [live, replay] = self.event_ports.map(|port| format!("tcp://{ip}:{port}"));
         let mut all = vec![
             "--address",
