@@ -72,6 +72,14 @@ fn a_gain_is_told_and_a_small_one_is_not_made_up() {
 }
 
 #[test]
+fn few_answers_are_called_few() {
+    let few = comparison(outcome(&[100; 99], 9, 1), outcome(&[20; 100], 9, 8));
+    let enough = comparison(outcome(&[100; 100], 9, 1), outcome(&[20; 100], 9, 8));
+    let told = |comparison: &Comparison| comparison.words().join(" ").contains("partly chance");
+    assert_eq!([told(&few), told(&enough)], [true, false]);
+}
+
+#[test]
 fn failed_or_missing_answers_make_no_comparison() {
     let good = || outcome(&[1], 10, 5);
     comparison(good(), good()).check().unwrap();
