@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use warmpath::engine::{self, Running, Settings};
+use warmpath::engine::{self, Running, Settings, StartError};
 
 use super::{ADAPTER, MODEL, until};
 use crate::support::http;
@@ -115,8 +115,13 @@ impl Engine {
 
     /// Starts again with nothing in its cache, at the same addresses.
     pub(crate) async fn restart(&mut self) {
-        let running = engine::start(self.settings.clone()).await;
-        self.running = Some(running.expect("an engine comes back at its addresses"));
+        let start = async || match engine::start(self.settings.clone()).await {
+            Ok(running) => Some(running),
+            // The kernel may need a moment (seen once in hundreds of runs) until a busy port is free again.
+            Err(StartError::Listen { .. }) => None,
+            Err(error) => panic!("an engine comes back at its addresses: {error}"),
+        };
+        self.running = Some(until("the engine's address is free", start).await);
     }
 
     /// A sample of its metrics page.

@@ -110,9 +110,8 @@ impl Picker {
             .name("picker".to_owned())
             .spawn(run)
             .expect("a thread");
-        let addresses = match told.await {
-            Ok(addresses) => addresses,
-            Err(_) => panic!("the picker does not start: {:?}", thread.join()),
+        let Ok(addresses) = told.await else {
+            panic!("the picker does not start: {:?}", thread.join());
         };
         Self {
             addresses,
