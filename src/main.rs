@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Parser;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use warmpath::args::{Args, Command, Serve};
@@ -57,33 +57,55 @@ fn run(args: Args) -> anyhow::Result<()> {
 }
 
 async fn run_serve(args: &Serve, log: LogControl) -> anyhow::Result<()> {
+    let mut asked = Asked::listen()?;
     // Two signals are told apart; a third adds nothing.
     let (send, signals) = mpsc::channel(2);
+    let forward = async {
+        loop {
+            asked.to_end().await;
+            send.try_send(()).ok();
+        }
+    };
     let serving = async { app::build(args, log).await?.run(signals).await };
     tokio::select! {
         ended = serving => ended,
-        failed = on_signal(|| { send.try_send(()).ok(); }) => failed,
+        () = forward => Ok(()),
     }
 }
 
 async fn run_engine(args: engine::Args) -> anyhow::Result<()> {
+    let mut asked = Asked::listen()?;
     let stop = CancellationToken::new();
-    let told = stop.clone();
+    let running = engine::run(args, stop.clone());
+    tokio::pin!(running);
     tokio::select! {
-        ended = engine::run(args, stop) => ended,
-        failed = on_signal(|| told.cancel()) => failed,
+        ended = &mut running => ended,
+        () = asked.to_end() => {
+            stop.cancel();
+            running.await
+        }
     }
 }
 
-/// Calls `told` at each SIGTERM or SIGINT; ends only when signals cannot be listened for.
-async fn on_signal(told: impl Fn()) -> anyhow::Result<()> {
-    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
-    loop {
+/// The signals that ask a process to end. They are listened for from `listen` on, so that one which comes
+/// while the process still starts does not kill it.
+struct Asked {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Asked {
+    fn listen() -> anyhow::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?,
+            interrupt: signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?,
+        })
+    }
+
+    async fn to_end(&mut self) {
         tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
         }
-        told();
     }
 }
