@@ -25,6 +25,14 @@ pub(super) struct Script {
 }
 
 impl Script {
+    /// The same with a short answer.
+    pub(super) fn without_events(self) -> Self {
+        Self {
+            response_chunks: 0,
+            ..self
+        }
+    }
+
     /// How long the answer takes by itself.
     pub(super) fn answer_time(self) -> Duration {
         let chunks = u32::try_from(self.response_chunks).unwrap_or(u32::MAX);

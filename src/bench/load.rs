@@ -44,7 +44,7 @@ pub(super) async fn run(generator: Arc<Generator>, pace: Pace, stop: Cancellatio
     }
 }
 
-/// Sends every shared part once, so that caches are as they are in the midst of a day.
+/// Sends every shared part once, so that caches are as they are in the midst of a day. The answers are short.
 pub(super) async fn warm_up(generator: &Arc<Generator>, loops: usize) {
     let prefixes = generator.workload.prefixes();
     let mut tasks = JoinSet::new();
@@ -53,7 +53,10 @@ pub(super) async fn warm_up(generator: &Arc<Generator>, loops: usize) {
         tasks.spawn(async move {
             let mut rng = generator.rng(first as u64);
             for prefix in (first..prefixes).step_by(loops) {
-                generator.request(prefix, &mut rng, Duration::ZERO).await;
+                let script = generator.script.without_events();
+                generator
+                    .request(script, prefix, &mut rng, Duration::ZERO)
+                    .await;
             }
         });
     }
@@ -77,7 +80,8 @@ async fn open_loop(generator: Arc<Generator>, rate: f64, stop: CancellationToken
         under_way.spawn(async move {
             let prefix = rng.usize(..generator.workload.prefixes());
             let lateness = due.elapsed();
-            generator.request(prefix, &mut rng, lateness).await;
+            let script = generator.script;
+            generator.request(script, prefix, &mut rng, lateness).await;
         });
     }
     while under_way.join_next().await.is_some() {}
@@ -92,7 +96,10 @@ async fn closed_loop(generator: Arc<Generator>, loops: usize, stop: Cancellation
             let mut rng = generator.rng(loop_number as u64);
             while !stop.is_cancelled() {
                 let prefix = rng.usize(..generator.workload.prefixes());
-                generator.request(prefix, &mut rng, Duration::ZERO).await;
+                let script = generator.script;
+                generator
+                    .request(script, prefix, &mut rng, Duration::ZERO)
+                    .await;
             }
         });
     }
@@ -104,12 +111,12 @@ impl Generator {
         Rng::with_seed(self.seed ^ stream.wrapping_mul(0x9E37_79B9_7F4A_7C15))
     }
 
-    async fn request(&self, prefix: usize, rng: &mut Rng, lateness: Duration) {
+    async fn request(&self, script: Script, prefix: usize, rng: &mut Rng, lateness: Duration) {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let request_id = format!("{:016x}-{number:016x}", self.seed);
         let body = self.workload.body(prefix, number, rng);
-        let playing = play(&self.connections, self.script, &request_id, &body);
-        let limit = self.timeout + self.script.answer_time();
+        let playing = play(&self.connections, script, &request_id, &body);
+        let limit = self.timeout + script.answer_time();
         let result = timeout(limit, playing).await;
         let result = result.unwrap_or(Err(Failure::TimedOut));
         let failed = result.is_err();

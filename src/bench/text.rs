@@ -64,14 +64,14 @@ impl Writer {
 
     fn word(&mut self, text: &mut String) {
         match self.rng.u32(0..100) {
-            0..4 => text.push_str(&self.rng.u32(0..10_000).to_string()),
-            4..8 => {
+            0..2 => text.push_str(&self.rng.u32(0..10_000).to_string()),
+            2..4 => {
                 text.push_str(self.made_up_word());
                 text.push('_');
                 text.push_str(self.made_up_word());
                 text.push_str("()");
             }
-            8..24 => text.push_str(self.made_up_word()),
+            4..16 => text.push_str(self.made_up_word()),
             _ => {
                 let common = self.rng.choice(&self.common).copied();
                 text.push_str(common.unwrap_or_default());

@@ -5,15 +5,15 @@
 //! that its KV pool holds. Requests without token ids use it on every endpoint, with
 //! text keys.
 
-use std::collections::VecDeque;
-
 use parking_lot::Mutex;
-use rustc_hash::FxHashMap;
 
 use super::block::BlockKey;
 use super::index::{PrefixIndex, SourceId};
 use super::tokens::TokenCount;
 
+use lru::Lru;
+
+mod lru;
 #[cfg(test)]
 mod tests;
 
@@ -28,22 +28,7 @@ pub const DEFAULT_CAPACITY: TokenCount = TokenCount::new(100_000);
 #[derive(Debug)]
 pub struct Recent {
     source: SourceId,
-    sent: Mutex<Sent>,
-}
-
-#[derive(Debug, Default)]
-struct Sent {
-    blocks: FxHashMap<BlockKey, Block>,
-    /// Touches in order; one whose time is not its block's last is stale.
-    touches: VecDeque<(u64, BlockKey)>,
-    time: u64,
-    tokens: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Block {
-    touched: u64,
-    tokens: u64,
+    sent: Mutex<Lru>,
 }
 
 impl Recent {
@@ -77,8 +62,12 @@ impl Recent {
                 stored.push(key);
             }
         }
-        let evicted = sent.evict(capacity.get());
-        sent.compact();
+        let mut evicted = Vec::new();
+        while sent.tokens() > capacity.get()
+            && let Some(key) = sent.pop_oldest()
+        {
+            evicted.push(key);
+        }
         let Some(mut writer) = index.write(self.source) else {
             return;
         };
@@ -94,51 +83,10 @@ impl Recent {
     pub fn clear(&self, index: &PrefixIndex) {
         let mut sent = self.sent.lock();
         if let Some(mut writer) = index.write(self.source) {
-            for &key in sent.blocks.keys() {
+            for key in sent.keys() {
                 writer.remove(key);
             }
         }
-        *sent = Sent::default();
-    }
-}
-
-impl Sent {
-    /// True when the block is new.
-    fn touch(&mut self, key: BlockKey, tokens: u64) -> bool {
-        self.time += 1;
-        let block = Block {
-            touched: self.time,
-            tokens,
-        };
-        self.touches.push_back((self.time, key));
-        let before = self.blocks.insert(key, block);
-        self.tokens += tokens;
-        self.tokens -= before.map_or(0, |block| block.tokens);
-        before.is_none()
-    }
-
-    fn evict(&mut self, capacity: u64) -> Vec<BlockKey> {
-        let mut evicted = Vec::new();
-        while self.tokens > capacity
-            && let Some((time, key)) = self.touches.pop_front()
-        {
-            if let Some(block) = self.blocks.get(&key).copied()
-                && block.touched == time
-            {
-                self.blocks.remove(&key);
-                self.tokens -= block.tokens;
-                evicted.push(key);
-            }
-        }
-        evicted
-    }
-
-    /// Drops stale touches once they outnumber the blocks, so memory follows the blocks.
-    fn compact(&mut self) {
-        if self.touches.len() > 2 * self.blocks.len() + 1024 {
-            let blocks = &self.blocks;
-            self.touches
-                .retain(|(time, key)| blocks.get(key).is_some_and(|block| block.touched == *time));
-        }
+        *sent = Lru::default();
     }
 }

@@ -7,6 +7,7 @@
 //! again) is the booking's *tail*.
 
 use std::cmp::Reverse;
+use std::collections::hash_map::Entry;
 use std::time::{Duration, Instant};
 
 use super::super::block::BlockKey;
@@ -145,24 +146,26 @@ impl Ledger {
         };
         let mut in_blocks = 0;
         for (i, &key) in chain.keys.iter().enumerate().skip(start) {
-            if let Some(flight) = account.flights.get_mut(&key) {
-                flight.sharers.push(booking_id);
-                // Somebody pays for it already, though it lies behind a gap.
-                in_blocks += if i >= reach { charge } else { 0 };
-            } else {
-                let flight = Flight {
-                    owner: booking_id,
-                    charge,
-                    sharers: Vec::new(),
-                };
-                account.flights.insert(key, flight);
-                self.flying.set(key, id.slot);
-                account.queued = account.queued.saturating_add(charge);
-                booking.charged += usize::from(charge > 0);
-                in_blocks += charge;
+            match account.flights.entry(key) {
+                Entry::Occupied(mut place) => {
+                    place.get_mut().sharers.push(booking_id);
+                    // Somebody pays for it already, though it lies behind a gap.
+                    in_blocks += if i >= reach { charge } else { 0 };
+                }
+                Entry::Vacant(place) => {
+                    place.insert(Flight {
+                        owner: booking_id,
+                        charge,
+                        sharers: Vec::new(),
+                    });
+                    self.flying.set(key, id.slot);
+                    account.queued = account.queued.saturating_add(charge);
+                    booking.charged += usize::from(charge > 0);
+                    in_blocks += charge;
+                }
             }
-            booking.keys.push(key);
         }
+        booking.keys.extend(chain.keys.iter().skip(start));
         booking.tail += uncached.saturating_sub(in_blocks);
         uncached
     }
@@ -242,20 +245,20 @@ impl Ledger {
             return;
         };
         account.take_charge(booking.tail);
+        let mut given_back = 0;
         for key in &booking.keys {
-            let Some(flight) = account.flights.get_mut(key) else {
+            let Entry::Occupied(mut place) = account.flights.entry(*key) else {
                 continue;
             };
+            let flight = place.get_mut();
+            flight.sharers.retain(|&sharer| sharer != booking_id);
             if flight.owner != booking_id {
-                flight.sharers.retain(|&sharer| sharer != booking_id);
                 continue;
             }
-            flight.sharers.retain(|&sharer| sharer != booking_id);
             if flight.sharers.is_empty() {
-                let charge = flight.charge;
-                account.flights.remove(key);
+                given_back += flight.charge;
+                place.remove();
                 self.flying.clear(*key, account.id.slot);
-                account.take_charge(charge);
             } else {
                 // A sibling that relied on the block has to have it computed itself.
                 flight.owner = flight.sharers.remove(0);
@@ -266,6 +269,7 @@ impl Ledger {
                 }
             }
         }
+        account.take_charge(given_back);
         account.in_flight = account.in_flight.saturating_sub(1);
         account.note_released();
     }
