@@ -62,7 +62,7 @@ async fn run_serve(args: &Serve, log: LogControl) -> anyhow::Result<()> {
     let (send, signals) = mpsc::channel(2);
     let forward = async {
         loop {
-            asked.to_end().await;
+            asked.again().await;
             send.try_send(()).ok();
         }
     };
@@ -80,7 +80,7 @@ async fn run_engine(args: engine::Args) -> anyhow::Result<()> {
     tokio::pin!(running);
     tokio::select! {
         ended = &mut running => ended,
-        () = asked.to_end() => {
+        () = asked.again() => {
             stop.cancel();
             running.await
         }
@@ -102,7 +102,7 @@ impl Asked {
         })
     }
 
-    async fn to_end(&mut self) {
+    async fn again(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
