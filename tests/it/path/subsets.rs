@@ -8,6 +8,9 @@ use crate::support::http;
 
 const WITHIN: &str = "x-gateway-destination-endpoint-subset";
 
+/// Chance misses one of three equal engines this often in a row once in sixty thousand runs.
+const REQUESTS: u32 = 30;
+
 /// The engines that serve requests of different prompts.
 async fn served(
     fleet: &Fleet,
@@ -56,8 +59,9 @@ async fn a_subset_as_one_string_is_obeyed() {
     setup
         .run(async |fleet| {
             let [a, b, c] = [0, 1, 2].map(|at| fleet.engines[at].address());
-            let within =
-                async |subset: &str| served(fleet, &fleet.envoy, &[(WITHIN, subset)], 10).await;
+            let within = async |subset: &str| {
+                served(fleet, &fleet.envoy, &[(WITHIN, subset)], REQUESTS).await
+            };
             assert_eq!(within(&b.to_string()).await, ["default/engine-1"]);
             // An address without a port means every port of it.
             assert_eq!(within(&c.ip().to_string()).await, ["default/engine-2"]);
@@ -68,7 +72,7 @@ async fn a_subset_as_one_string_is_obeyed() {
             assert_eq!(one, ["default/engine-2"]);
             assert_refused(&fleet.envoy, &[(WITHIN, "10.9.9.9:8000")]).await;
             assert_refused(&fleet.envoy, &[(WITHIN, "vllm.local")]).await;
-            assert_eq!(served(fleet, &fleet.envoy, &[], 16).await.len(), 3);
+            assert_eq!(served(fleet, &fleet.envoy, &[], REQUESTS).await.len(), 3);
         })
         .await;
 }
@@ -84,7 +88,7 @@ async fn a_subset_as_a_list_is_obeyed_and_an_empty_one_allows_nobody() {
             let envoy = fleet
                 .another_envoy(|envoy| envoy.subset = Subset::List(list))
                 .await;
-            let names = served(fleet, &envoy, &[], 12).await;
+            let names = served(fleet, &envoy, &[], REQUESTS).await;
             assert_eq!(names, ["default/engine-0", "default/engine-2"]);
             let unknown = Subset::List(vec!["10.9.9.9".to_owned()]);
             let envoy = fleet.another_envoy(|envoy| envoy.subset = unknown).await;
