@@ -32,7 +32,7 @@ use crate::picker::Picker;
 use crate::readiness::{Awaited, Readiness};
 use crate::routing::router::Router;
 use crate::telemetry::LogControl;
-use crate::tokens::Tokens;
+use crate::tokens::{self, ModelSource, Tokens};
 
 mod listen;
 mod tasks;
@@ -87,6 +87,7 @@ pub struct Drain {
 pub async fn build(args: &Serve, log: LogControl) -> anyhow::Result<Bound> {
     let security = security(args)?;
     let settings = config::Settings::load(args.config.as_deref())?;
+    check_folders(&settings.tokens)?;
     let file = EndpointsFile::open(&args.endpoints_file)?;
     let metrics = Metrics::register().context("cannot register the metrics")?;
     let router = Router::new(settings.router.clone());
@@ -129,9 +130,42 @@ fn security(args: &Serve) -> anyhow::Result<Security> {
     match (&args.cert_path, args.secure_serving) {
         (None, true) => Ok(Security::SelfSigned),
         (None, false) => Ok(Security::Plain),
-        (Some(directory), true) => Ok(Security::Files(PathBuf::from(directory))),
+        (Some(directory), true) => {
+            let directory = PathBuf::from(directory);
+            for file in ["tls.crt", "tls.key"] {
+                let file = directory.join(file);
+                anyhow::ensure!(
+                    file.is_file(),
+                    "--cert-path: there is no {}",
+                    file.display()
+                );
+            }
+            Ok(Security::Files(directory))
+        }
         (Some(_), false) => anyhow::bail!("--cert-path makes no sense with --secure-serving=false"),
     }
+}
+
+/// A folder that the settings name is there: an engine's word may be wrong, the operator's must not be.
+fn check_folders(settings: &tokens::Settings) -> anyhow::Result<()> {
+    for (model, source) in &settings.models {
+        if let ModelSource::Directory(folder) = source {
+            let file = folder.join("tokenizer.json");
+            anyhow::ensure!(
+                file.is_file(),
+                "tokenizers.models.{model}: there is no {}",
+                file.display()
+            );
+        }
+    }
+    if let Some(folder) = &settings.directory {
+        anyhow::ensure!(
+            folder.is_dir(),
+            "tokenizers.directory: {} is no folder",
+            folder.display()
+        );
+    }
+    Ok(())
 }
 
 impl Bound {
@@ -259,7 +293,7 @@ fn engine_page(
         let Some(profile) = profiles.lock().get(&id).cloned() else {
             return Value::Null;
         };
-        let model = |model: &crate::tokens::ServedModel| {
+        let model = |model: &tokens::ServedModel| {
             json!({
                 "id": model.id,
                 "root": model.root,

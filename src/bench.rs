@@ -24,6 +24,7 @@ mod tally;
 mod engines;
 
 use std::io::Write as _;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
@@ -62,7 +63,7 @@ pub struct Args {
     rate: Option<f64>,
     /// Closed loop: requests at once
     #[arg(long, value_name = "N")]
-    concurrency: Option<usize>,
+    concurrency: Option<NonZeroUsize>,
     /// How long is measured
     #[arg(long, value_name = "DURATION", default_value = "10s")]
     duration: Span,
@@ -155,7 +156,7 @@ async fn measure(args: &Args) -> anyhow::Result<Report> {
     let picker = args.picker()?;
     let pace = match (args.rate, args.concurrency) {
         (Some(rate), _) => Pace::Rate(rate),
-        (None, loops) => Pace::Loops(loops.unwrap_or(1)),
+        (None, loops) => Pace::Loops(loops.map_or(1, NonZeroUsize::get)),
     };
     let generator = Arc::new(Generator {
         connections: Connections::open(&args.target, args.tls, args.connections).await?,

@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 
 use tracing::Subscriber;
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::filter::ParseError;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
@@ -30,6 +31,14 @@ pub enum LogError {
         written: String,
         /// What is wrong with it.
         reason: ParseError,
+    },
+    /// A word that is neither a level nor one of our modules; taken as a module it would silence everything.
+    #[error(
+        "`{word}` is no log level: off, error, warn, info, debug or trace, for a module alone as in warmpath::feeds=debug"
+    )]
+    NoLevel {
+        /// What was written.
+        word: String,
     },
     /// Somebody else in this process logs already.
     #[error("logging is set up already")]
@@ -67,6 +76,13 @@ impl LogControl {
 }
 
 fn parse(filter: &str) -> Result<EnvFilter, LogError> {
+    for word in filter.split(',').map(str::trim) {
+        let alone = !word.contains(['=', '[']) && !word.starts_with(env!("CARGO_PKG_NAME"));
+        if alone && word.parse::<LevelFilter>().is_err() {
+            let word = word.to_owned();
+            return Err(LogError::NoLevel { word });
+        }
+    }
     EnvFilter::builder()
         .parse(filter.trim())
         .map_err(|reason| LogError::BadFilter {
