@@ -9,6 +9,7 @@
     clippy::unwrap_used,
     clippy::print_stdout,
     clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
     reason = "a bench stops at the first thing that is wrong, and says what it measures"
 )]
 
