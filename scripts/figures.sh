@@ -71,6 +71,7 @@ scenario() {
     "$WARMPATH" bench --serve-engines "$endpoints" --engines-port $((ports + 10)) \
         --endpoints-file "$work/endpoints.json" --log-level error &
     local engines=$!
+    pids=("$engines")
     for _ in $(seq 100); do
         [ -s "$work/endpoints.json" ] && break
         sleep 0.1

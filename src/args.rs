@@ -76,7 +76,7 @@ pub struct Serve {
     /// Port of /metrics, /livez, /readyz and the debug pages
     #[arg(long, value_name = "PORT", default_value_t = 9090)]
     pub metrics_port: u16,
-    /// Address to listen on [default: [::], or 0.0.0.0 where there is no IPv6]
+    /// Address to listen on; by default all, of IPv6 and IPv4
     #[arg(long, value_name = "ADDRESS")]
     pub bind: Option<IpAddr>,
     /// Whether the ext-proc port speaks TLS

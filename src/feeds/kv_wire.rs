@@ -42,7 +42,7 @@ pub enum SkipReason {
 }
 
 impl SkipReason {
-    /// All of them, in the order of [`Self::index`].
+    /// All of them, in the order of their discriminants.
     pub const ALL: [Self; 8] = [
         Self::UnknownType,
         Self::Untyped,
