@@ -14,6 +14,10 @@ use tracing::{info, warn};
 use super::Drain;
 use crate::readiness::Readiness;
 
+/// A signal that comes within this time of the first is the same wish: `timeout` and some supervisors signal a process
+/// and then its whole group.
+const SAME_WISH: Duration = Duration::from_millis(200);
+
 /// After the streams have ended nothing else has a reason to take longer.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -94,7 +98,7 @@ impl Stages {
         }
         tokio::select! {
             drained = self.drain(drain, readiness) => drained,
-            () = signal(&mut signals) => bail!("aborted by a second signal"),
+            () = second(&mut signals) => bail!("aborted by a second signal"),
         }
     }
 
@@ -123,6 +127,17 @@ impl Stages {
         info!("picker ended");
         Ok(())
     }
+}
+
+/// Waits for a signal that is not an echo of the first.
+async fn second(signals: &mut mpsc::Receiver<()>) {
+    let echoes = async {
+        loop {
+            signal(signals).await;
+        }
+    };
+    let Err(_elapsed) = timeout(SAME_WISH, echoes).await;
+    signal(signals).await;
 }
 
 /// Waits for a signal; whoever drops the sender sends none.

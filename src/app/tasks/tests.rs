@@ -86,14 +86,26 @@ async fn a_second_signal_aborts_with_an_error() {
     let (diary, began) = (Diary::default(), Instant::now());
     let (send, signals) = mpsc::channel(2);
     send.send(()).await.unwrap();
+    let stages = stages(Duration::ZERO, &diary, began);
+    let readiness = Readiness::new();
+    let again = async {
+        sleep(Duration::from_secs(1)).await;
+        send.send(()).await.unwrap();
+    };
+    let (ended, ()) = tokio::join!(stages.run(DRAIN, &readiness, signals), again);
+    assert_eq!(ended.unwrap_err().to_string(), "aborted by a second signal");
+    assert_eq!(began.elapsed(), Duration::from_secs(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_signals_at_once_are_one_wish_and_do_not_abort() {
+    let (diary, began) = (Diary::default(), Instant::now());
+    let (send, signals) = mpsc::channel(2);
+    send.send(()).await.unwrap();
     send.send(()).await.unwrap();
     let stages = stages(Duration::ZERO, &diary, began);
-    let error = stages
-        .run(DRAIN, &Readiness::new(), signals)
-        .await
-        .unwrap_err();
-    assert_eq!(error.to_string(), "aborted by a second signal");
-    assert_eq!(began.elapsed(), Duration::ZERO);
+    stages.run(DRAIN, &Readiness::new(), signals).await.unwrap();
+    assert_eq!(diary.lock().len(), 3);
 }
 
 #[tokio::test(start_paused = true)]
