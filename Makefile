@@ -28,7 +28,7 @@ deny: ## Check licences, duplicates, bans and sources of the dependencies
 doc: ## Build the documentation of the code; warnings are errors
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
 
-bench: ## Measure the figures that README.md quotes
+bench: ## Measure the parts (scripts/figures.sh measures the whole, as README.md quotes it)
 	@scripts/tools.sh build
 	cargo bench --bench '*'
 
