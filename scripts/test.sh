@@ -16,6 +16,8 @@ if [ -z "${WARMPATH_SHARED:-}" ] && [ -d ../shared/data ]; then
     export WARMPATH_SHARED
 fi
 
+if [ -n "${WARMPATH_SHARED:-}" ]; then scripts/tools.sh zstd >/dev/null; fi
+
 # One binary's totals say little where there are several: passes everything on and adds them up.
 total() {
     awk '

@@ -2,6 +2,7 @@
 # Provides the tools that the demo, the tests and the gate need, and prints the path of the one asked for.
 #
 #   scripts/tools.sh envoy|promtool|cargo-deny     install it if it is missing, then print its path
+#   scripts/tools.sh zstd                          the same for the system's own
 #   scripts/tools.sh build                         say what is missing to build Warmpath, if anything
 #   scripts/tools.sh clean                         remove everything installed here
 #
@@ -84,6 +85,14 @@ install_promtool() {
     publish promtool debian
 }
 
+# Small and in every distribution, so the system's own is used.
+install_zstd() {
+    command -v zstd >/dev/null 2>&1 && return
+    need apt-get "install zstd: the tests unpack the shared data with it"
+    say "installing Debian's package zstd: the tests unpack the shared data with it"
+    as_root apt-get update -qq >&2 && as_root apt-get install -y -qq zstd >&2 || fail "zstd could not be installed"
+}
+
 # The compilers are the one thing that is not installed here: which Rust to use is the user's business.
 check_build() {
     local wanted found
@@ -127,7 +136,8 @@ case "${1:-}" in
     envoy) lock; install_envoy; echo "$tools/bin/envoy" ;;
     promtool) lock; install_promtool; echo "$tools/bin/promtool" ;;
     cargo-deny) lock; install_cargo_deny; echo "$tools/bin/cargo-deny" ;;
+    zstd) lock; install_zstd; command -v zstd ;;
     build) check_build ;;
     clean) lock; clean ;;
-    *) fail "usage: $0 envoy|promtool|cargo-deny|build|clean" ;;
+    *) fail "usage: $0 envoy|promtool|cargo-deny|zstd|build|clean" ;;
 esac
