@@ -362,6 +362,7 @@ fn endpoint(n: u16) -> Endpoint {
         address: ([10, 0, (n >> 8) as u8, n as u8], 8000).into(),
         labels: BTreeMap::new(),
         incarnation: String::new(),
+        rank: None,
     }
 }
 

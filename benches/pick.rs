@@ -182,6 +182,7 @@ impl Fleet {
                 address: ([10, 0, (n >> 8) as u8, n as u8], 8000).into(),
                 labels: Default::default(),
                 incarnation: String::new(),
+                rank: None,
             });
             router.set_ready(id, true);
             let report = Report {

@@ -8,7 +8,10 @@ scripts/tools.sh build
 # Whoever brings a program of their own names it in these variables, and nothing is installed.
 WARMPATH_ENVOY="${WARMPATH_ENVOY:-$(scripts/tools.sh envoy)}"
 WARMPATH_PROMTOOL="${WARMPATH_PROMTOOL:-$(scripts/tools.sh promtool)}"
-export WARMPATH_ENVOY WARMPATH_PROMTOOL
+WARMPATH_HELM="${WARMPATH_HELM:-$(scripts/tools.sh helm)}"
+WARMPATH_CRDS="${WARMPATH_CRDS:-$(scripts/tools.sh crds)}"
+KUBEBUILDER_ASSETS="$(scripts/tools.sh kubernetes)"
+export WARMPATH_ENVOY WARMPATH_PROMTOOL WARMPATH_HELM WARMPATH_CRDS KUBEBUILDER_ASSETS
 # Recorded data of real engines and tokenizers lies beside the clone where the project is developed.
 # Tests that read it say so when it is absent.
 if [ -z "${WARMPATH_SHARED:-}" ] && [ -d ../shared/data ]; then

@@ -3,6 +3,10 @@
 #
 #   scripts/tools.sh envoy|promtool|cargo-deny     install it if it is missing, then print its path
 #   scripts/tools.sh zstd                          the same for the system's own
+#   scripts/tools.sh kubernetes                    etcd, kube-apiserver and kubectl; prints their folder, which is
+#                                                  KUBEBUILDER_ASSETS where that is set
+#   scripts/tools.sh helm                          prints its path
+#   scripts/tools.sh crds                          InferencePool and the Gateway API; prints the folder of the YAML files
 #   scripts/tools.sh build                         say what is missing to build Warmpath, if anything
 #   scripts/tools.sh clean                         remove everything installed here
 #
@@ -67,22 +71,78 @@ install_envoy() {
     publish envoy "$ENVOY_VERSION"
 }
 
-# promtool is taken out of Debian's package instead of installing it, so that no Prometheus is started.
-install_promtool() {
-    ready promtool debian && return
-    need apt-get "promtool comes from Debian's package prometheus; put promtool on PATH on other systems"
+# from_debian NAME PACKAGE PATH WHY: takes one program out of a package instead of installing it, so that no service is started.
+from_debian() {
+    local name="$1" package="$2" path="$3" why="$4"
+    ready "$name" debian && return
+    need apt-get "$name comes from Debian's package $package; put it into $tools/$name-debian/bin on other systems"
     need dpkg-deb "apt-get install dpkg"
     scratch
-    say "installing promtool (from Debian's package prometheus) to $tools: the tests check the metrics page with it"
+    say "installing $name (from Debian's package $package) to $tools: $why"
     # Lists may be absent or too old to name files that still exist.
     as_root apt-get update -qq >"$work/log" 2>&1 || fail "apt-get update failed: $(tail -n 3 "$work/log")"
-    (cd "$work" && apt-get download -qq prometheus -o APT::Sandbox::User=root) >"$work/log" 2>&1 ||
-        fail "promtool could not be fetched: $(tail -n 3 "$work/log")"
-    dpkg-deb --extract "$work"/prometheus_*.deb "$work/deb"
+    (cd "$work" && apt-get download -qq "$package" -o APT::Sandbox::User=root) >"$work/log" 2>&1 ||
+        fail "$name could not be fetched: $(tail -n 3 "$work/log")"
+    dpkg-deb --extract "$work/$package"_*.deb "$work/deb"
     mkdir -p "$work/out/bin"
-    mv "$work/deb/usr/bin/promtool" "$work/out/bin/promtool"
-    "$work/out/bin/promtool" --version >"$work/log" 2>&1 || fail "promtool does not start: $(cat "$work/log")"
-    publish promtool debian
+    mv "$work/deb/$path" "$work/out/bin/$name"
+    "$work/out/bin/$name" --version >"$work/log" 2>&1 || fail "$name does not start: $(cat "$work/log")"
+    publish "$name" debian
+}
+
+# of_module FOLDER MODULE: the version of MODULE that scripts/go/FOLDER asks for.
+of_module() { sed -n "s|^\(require\)\?[[:space:]]*$2 v\([0-9.]*\).*|\2|p" "$here/go/$1/go.mod" | head -n 1; }
+
+# from_go NAME FOLDER PACKAGE VERSION MINUTES WHY: builds one program of the module in scripts/go/FOLDER, whose go.sum pins every source.
+from_go() {
+    local name="$1" folder="$2" package="$3" version="$4" minutes="$5" why="$6"
+    ready "$name" "$version" && return
+    need go "$name is built from source: install Go 1.26 or newer"
+    scratch
+    say "building $name $version (about $minutes minutes of processor time, once) to $tools: $why"
+    mkdir -p "$work/out/bin"
+    # The programs ask themselves for their version, and charts ask the API server.
+    (cd "$here/go/$folder" && CGO_ENABLED=0 go build -trimpath -o "$work/out/bin/$name" \
+        -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=v$version -X k8s.io/client-go/pkg/version.gitVersion=v$version" \
+        "$package") >"$work/log" 2>&1 || fail "$name could not be built: $(tail -n 20 "$work/log")"
+    publish "$name" "$version"
+}
+
+install_promtool() { from_debian promtool prometheus usr/bin/promtool "the tests check the metrics page with it"; }
+
+# Whoever has them for other projects names their folder in KUBEBUILDER_ASSETS, as is customary.
+install_kubernetes() {
+    if [ -n "${KUBEBUILDER_ASSETS:-}" ]; then
+        for name in etcd kube-apiserver kubectl; do
+            [ -x "$KUBEBUILDER_ASSETS/$name" ] || fail "KUBEBUILDER_ASSETS is $KUBEBUILDER_ASSETS, where there is no $name"
+        done
+        return
+    fi
+    local version
+    version="$(of_module kubernetes k8s.io/kubernetes)"
+    from_debian etcd etcd-server usr/bin/etcd "the store of the tests' API server"
+    from_go kube-apiserver kubernetes k8s.io/kubernetes/cmd/kube-apiserver "$version" 7 "the tests run against a real API server"
+    from_go kubectl kubernetes k8s.io/kubernetes/cmd/kubectl "$version" 2 "the tests apply the examples with it"
+}
+
+install_helm() { from_go helm helm helm.sh/helm/v4/cmd/helm "$(of_module helm helm.sh/helm/v4)" 4 "the tests install the chart with it"; }
+
+install_crds() {
+    local versions
+    versions="$(of_module crds sigs.k8s.io/gateway-api-inference-extension)-$(of_module crds sigs.k8s.io/gateway-api)"
+    crds="$tools/crds-$versions"
+    [ -d "$crds" ] && return
+    need go "the definitions of InferencePool and the Gateway API come as Go modules: install Go 1.26 or newer"
+    scratch
+    say "fetching the definitions of InferencePool and the Gateway API ($versions) to $tools"
+    mkdir -p "$work/out"
+    folder_of() { go mod download -json "$1" | sed -n 's/^.*"Dir": "\(.*\)".*$/\1/p'; }
+    (cd "$here/go/crds" &&
+        cp "$(folder_of sigs.k8s.io/gateway-api-inference-extension)"/config/crd/bases/*.yaml \
+            "$(folder_of sigs.k8s.io/gateway-api)"/config/crd/standard/*.yaml "$work/out") >"$work/log" 2>&1 ||
+        fail "they could not be fetched: $(tail -n 5 "$work/log")"
+    chmod -R u+w "$work/out"
+    mv "$work/out" "$crds"
 }
 
 # Small and in every distribution, so the system's own is used.
@@ -128,7 +188,8 @@ lock() {
 # Removes by name what was installed here: the folder may be one that holds other things as well.
 clean() {
     say "removing the tools in $tools"
-    rm -rf "${tools:?}"/{envoy,promtool,cargo-deny}-* "$tools"/bin/{envoy,promtool,cargo-deny} "$tools"/.install.* "$tools/.lock"
+    rm -rf "${tools:?}"/{envoy,promtool,cargo-deny,etcd,kube-apiserver,kubectl,helm,crds}-* \
+        "$tools"/bin/{envoy,promtool,cargo-deny,etcd,kube-apiserver,kubectl,helm} "$tools"/.install.* "$tools/.lock"
     rmdir "$tools/bin" "$tools" 2>/dev/null || say "$tools holds other files and stays"
 }
 
@@ -137,7 +198,10 @@ case "${1:-}" in
     promtool) lock; install_promtool; echo "$tools/bin/promtool" ;;
     cargo-deny) lock; install_cargo_deny; echo "$tools/bin/cargo-deny" ;;
     zstd) lock; install_zstd; command -v zstd ;;
+    kubernetes) lock; install_kubernetes; echo "${KUBEBUILDER_ASSETS:-$tools/bin}" ;;
+    helm) lock; install_helm; echo "$tools/bin/helm" ;;
+    crds) lock; install_crds; echo "$crds" ;;
     build) check_build ;;
     clean) lock; clean ;;
-    *) fail "usage: $0 envoy|promtool|cargo-deny|zstd|build|clean" ;;
+    *) fail "usage: $0 envoy|promtool|cargo-deny|zstd|kubernetes|helm|crds|build|clean" ;;
 esac

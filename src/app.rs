@@ -26,7 +26,7 @@ use crate::extproc::server::{self, Security};
 use crate::feeds::client::Client;
 use crate::feeds::load::Waker;
 use crate::feeds::static_file::EndpointsFile;
-use crate::feeds::supervisor::{Context, Profiles, Supervisor};
+use crate::feeds::supervisor::{self, Context, Profiles, Supervisor};
 use crate::metrics::Metrics;
 use crate::picker::Picker;
 use crate::readiness::{Awaited, Readiness};
@@ -54,8 +54,8 @@ pub struct Bound {
     tokens: Arc<Tokens>,
     client: Client,
     readiness: Readiness,
-    /// Held until the endpoints have joined, so that no moment of readiness comes before.
-    first_pool: Awaited,
+    /// Held until the supervisor looks after readiness, so that no moment of it comes before.
+    started: Awaited,
     log: LogControl,
     drain: Drain,
 }
@@ -88,14 +88,15 @@ pub async fn build(args: &Serve, log: LogControl) -> anyhow::Result<Bound> {
     let security = security(args)?;
     let settings = config::Settings::load(args.config.as_deref())?;
     check_folders(&settings.tokens)?;
-    let file = EndpointsFile::open(&args.endpoints_file)?;
+    let endpoints_file = args.discovery.endpoints_file.as_deref();
+    let file = EndpointsFile::open(endpoints_file.context("name an --endpoints-file")?)?;
     let metrics = Metrics::register().context("cannot register the metrics")?;
     let router = Router::new(settings.router.clone());
     metrics
         .register_fleet(Arc::clone(&router))
         .context("cannot register the metrics of the endpoints")?;
     let readiness = Readiness::new();
-    let first_pool = readiness.wait_for("pool");
+    let started = readiness.wait_for(supervisor::POOL);
     let tokens = Tokens::new(settings.tokens.clone(), Arc::clone(&metrics.tokens));
     let grpc = listen::bind(args.bind, args.grpc_port, "--grpc-port").await?;
     let health = listen::bind(args.bind, args.grpc_health_port, "--grpc-health-port").await?;
@@ -117,7 +118,7 @@ pub async fn build(args: &Serve, log: LogControl) -> anyhow::Result<Bound> {
         tokens,
         client: Client::new().context("cannot set up the HTTP client")?,
         readiness,
-        first_pool,
+        started,
         log,
         drain: Drain {
             delay: args.drain_delay.0,
@@ -179,7 +180,7 @@ impl Bound {
             health,
             metrics,
         } = self.addresses;
-        let endpoints = self.file.pool().endpoints().len();
+        let endpoints = self.file.pool().members().len();
         info!(%grpc, %health, %metrics, endpoints, "picker serves");
         let (drain, readiness) = (self.drain, self.readiness.clone());
         let waker = Arc::new(Waker::default());
@@ -231,7 +232,7 @@ impl Bound {
         let admin = admin::serve(self.admin, pages, rest.clone());
         others.spawn("admin server", async { Ok(admin.await?) });
 
-        let (pool, pool_versions) = watch::channel(self.file.pool());
+        let (pool, pool_versions) = watch::channel(Some(self.file.pool()));
         let supervisor = Supervisor::new(Context {
             router: self.router,
             tokens: Arc::clone(&self.tokens),
@@ -244,8 +245,11 @@ impl Bound {
             event_metrics: Arc::clone(&self.metrics.events),
             pick_metrics: Arc::clone(&self.metrics.picks),
         });
-        let feeds = supervisor.run(pool_versions, self.first_pool, rest.clone());
-        others.spawn("feeds", async { Ok(feeds.await?) });
+        let (readiness, started, stop) = (self.readiness.clone(), self.started, rest.clone());
+        others.spawn("feeds", async move {
+            let feeds = supervisor.run(pool_versions, readiness, started, stop);
+            Ok(feeds.await?)
+        });
         let watching = self.file.watch(
             pool,
             self.readiness,

@@ -8,6 +8,10 @@ use clap::{ArgAction, Parser, Subcommand};
 use crate::config::units::{Span, SpanOrZero};
 use crate::telemetry::Format;
 
+mod discovery;
+
+pub use discovery::Discovery;
+
 /// An endpoint picker for the Gateway API Inference Extension.
 ///
 /// Sends each request where it adds the least prefill work: prompt tokens already queued
@@ -64,9 +68,9 @@ pub enum Command {
 /// Flags of `warmpath serve`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Serve {
-    /// File that lists the endpoints, read again when it changes (docs/configuration.md)
-    #[arg(long, value_name = "FILE")]
-    pub endpoints_file: PathBuf,
+    /// Where the endpoints come from
+    #[command(flatten)]
+    pub discovery: Discovery,
     /// Port of the ext-proc service
     #[arg(long, value_name = "PORT", default_value_t = 9002)]
     pub grpc_port: u16,

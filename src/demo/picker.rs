@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::app::{self, Addresses};
-use crate::args::Serve;
+use crate::args::{Discovery, Serve};
 use crate::config::units::{Span, SpanOrZero};
 use crate::telemetry::LogControl;
 
@@ -40,7 +40,10 @@ impl Picker {
         let settings = json!({ "tokenizers": { "directory": models, "hub": false } });
         let config = write(folder, "warmpath.yaml", &settings)?;
         let serve = Serve {
-            endpoints_file,
+            discovery: Discovery {
+                endpoints_file: Some(endpoints_file),
+                ..Discovery::default()
+            },
             grpc_port: 0,
             grpc_health_port: 0,
             metrics_port: 0,

@@ -2,13 +2,46 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::sync::watch;
 
 use crate::routing::endpoint::{Endpoint, EndpointName};
+
+/// Versions of the pool as its source sends them. `None`: there is no pool (not yet, or no longer),
+/// so that nobody can be picked and we are not ready.
+pub type Versions = watch::Receiver<Option<Arc<Pool>>>;
+
+/// What a pool's source knows of one endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// Who it is. Another name, address or incarnation is another life; labels may change within one.
+    pub endpoint: Endpoint,
+    /// It may take requests. One that is not ready keeps its feeds.
+    pub ready: bool,
+    /// How often the engine's container was restarted. The count comes seconds after the engine's
+    /// new life began, so a higher one does not end the life here: it asks the feeds to make sure.
+    pub restarts: u32,
+    /// Where its KV events are, as far as its source tells; the engine's own word comes first.
+    pub events: EventHints,
+}
+
+/// What stands beside an endpoint about its KV events.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventHints {
+    /// Port of the live socket of rank 0.
+    pub live_port: Option<u16>,
+    /// Port of the replay socket of rank 0.
+    pub replay_port: Option<u16>,
+    /// The data-parallel rank that this endpoint is, where each rank has a server of its own:
+    /// its sockets are then so many ports on.
+    pub rank: u32,
+}
 
 /// A set of endpoints; names and addresses are unique in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pool {
-    endpoints: BTreeMap<EndpointName, Endpoint>,
+    members: BTreeMap<EndpointName, Member>,
 }
 
 /// Why a set of endpoints is not a pool.
@@ -31,11 +64,11 @@ pub enum PoolError {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Diff {
     /// New lives, in the order of their names.
-    pub joined: Vec<Endpoint>,
-    /// Lives that ended. An endpoint that moved or restarted is in both lists.
-    pub left: Vec<Endpoint>,
-    /// The same lives with other labels.
-    pub changed: Vec<Endpoint>,
+    pub joined: Vec<Member>,
+    /// Lives that ended. An endpoint that moved or became another is in both lists.
+    pub left: Vec<Member>,
+    /// The same lives, of which something else is known now.
+    pub changed: Vec<Member>,
 }
 
 /// Collects a pool, refusing what would make it ambiguous.
@@ -50,19 +83,19 @@ impl PoolBuilder {
     ///
     /// # Errors
     /// When its name or its address is taken.
-    pub fn add(&mut self, endpoint: Endpoint) -> Result<(), PoolError> {
-        if self.pool.endpoints.contains_key(&endpoint.name) {
-            return Err(PoolError::DuplicateName(endpoint.name));
+    pub fn add(&mut self, member: Member) -> Result<(), PoolError> {
+        let Endpoint { name, address, .. } = &member.endpoint;
+        if self.pool.members.contains_key(name) {
+            return Err(PoolError::DuplicateName(name.clone()));
         }
-        if let Some(holder) = self.addresses.get(&endpoint.address) {
+        if let Some(holder) = self.addresses.get(address) {
             return Err(PoolError::DuplicateAddress {
-                address: endpoint.address,
+                address: *address,
                 holder: holder.clone(),
             });
         }
-        self.addresses
-            .insert(endpoint.address, endpoint.name.clone());
-        self.pool.endpoints.insert(endpoint.name.clone(), endpoint);
+        self.addresses.insert(*address, name.clone());
+        self.pool.members.insert(name.clone(), member);
         Ok(())
     }
 
@@ -74,15 +107,15 @@ impl PoolBuilder {
 
 impl Pool {
     /// The endpoints in the order of their names.
-    pub fn endpoints(&self) -> impl ExactSizeIterator<Item = &Endpoint> {
-        self.endpoints.values()
+    pub fn members(&self) -> impl ExactSizeIterator<Item = &Member> {
+        self.members.values()
     }
 
     /// What joined, left and changed on the way from `self` to `next`.
     pub fn diff(&self, next: &Self) -> Diff {
         let mut diff = Diff::default();
-        for (name, new) in &next.endpoints {
-            match self.endpoints.get(name) {
+        for (name, new) in &next.members {
+            match self.members.get(name) {
                 Some(old) if same_life(old, new) => {
                     if old != new {
                         diff.changed.push(new.clone());
@@ -95,9 +128,9 @@ impl Pool {
                 None => diff.joined.push(new.clone()),
             }
         }
-        let gone = |name: &EndpointName| !next.endpoints.contains_key(name);
+        let gone = |name: &EndpointName| !next.members.contains_key(name);
         diff.left.extend(
-            self.endpoints
+            self.members
                 .iter()
                 .filter(|(name, _)| gone(name))
                 .map(|(_, old)| old.clone()),
@@ -106,8 +139,9 @@ impl Pool {
     }
 }
 
-/// Labels may change in a life; name, address and incarnation make it.
-fn same_life(a: &Endpoint, b: &Endpoint) -> bool {
+/// Name, address and incarnation make a life; all else may change in it.
+fn same_life(a: &Member, b: &Member) -> bool {
+    let (a, b) = (&a.endpoint, &b.endpoint);
     a.name == b.name && a.address == b.address && a.incarnation == b.incarnation
 }
 
@@ -117,20 +151,27 @@ mod tests {
 
     use super::*;
 
-    fn endpoint(name: u8, port: u16, incarnation: u8, label: u8) -> Endpoint {
-        Endpoint {
+    fn member(name: u8, port: u16, incarnation: u8, restarts: u32) -> Member {
+        let endpoint = Endpoint {
             name: EndpointName::new("default", &format!("e{name}")),
             address: SocketAddr::from(([127, 0, 0, 1], port)),
-            labels: [("l".to_owned(), label.to_string())].into(),
+            labels: BTreeMap::new(),
             incarnation: incarnation.to_string(),
+            rank: None,
+        };
+        Member {
+            endpoint,
+            ready: restarts == 0,
+            restarts,
+            events: EventHints::default(),
         }
     }
 
     /// Later endpoints that clash with earlier ones are left out.
-    fn pool(endpoints: impl IntoIterator<Item = Endpoint>) -> Pool {
+    fn pool(members: impl IntoIterator<Item = Member>) -> Pool {
         let mut builder = PoolBuilder::default();
-        for endpoint in endpoints {
-            builder.add(endpoint).ok();
+        for member in members {
+            builder.add(member).ok();
         }
         builder.finish()
     }
@@ -138,12 +179,12 @@ mod tests {
     #[test]
     fn a_taken_name_or_address_is_refused() {
         let mut builder = PoolBuilder::default();
-        builder.add(endpoint(1, 8000, 0, 0)).unwrap();
+        builder.add(member(1, 8000, 0, 0)).unwrap();
         assert!(matches!(
-            builder.add(endpoint(1, 8001, 0, 0)),
+            builder.add(member(1, 8001, 0, 0)),
             Err(PoolError::DuplicateName(_))
         ));
-        let error = builder.add(endpoint(2, 8000, 0, 0)).unwrap_err();
+        let error = builder.add(member(2, 8000, 0, 0)).unwrap_err();
         assert_eq!(
             error.to_string(),
             "the address 127.0.0.1:8000 is taken by the endpoint default/e1"
@@ -151,36 +192,29 @@ mod tests {
     }
 
     #[test]
-    fn a_new_incarnation_or_address_is_a_new_life_and_a_new_label_is_not() {
-        let old = pool([
-            endpoint(1, 1, 0, 0),
-            endpoint(2, 2, 0, 0),
-            endpoint(3, 3, 0, 0),
-        ]);
-        let new = pool([
-            endpoint(1, 1, 1, 0),
-            endpoint(2, 9, 0, 0),
-            endpoint(3, 3, 0, 7),
-        ]);
+    fn a_new_incarnation_or_address_is_a_new_life_and_a_restart_count_is_not() {
+        let old = pool([member(1, 1, 0, 0), member(2, 2, 0, 0), member(3, 3, 0, 0)]);
+        let new = pool([member(1, 1, 1, 0), member(2, 9, 0, 0), member(3, 3, 0, 7)]);
         let diff = old.diff(&new);
-        assert_eq!(diff.joined, [endpoint(1, 1, 1, 0), endpoint(2, 9, 0, 0)]);
-        assert_eq!(diff.left, [endpoint(1, 1, 0, 0), endpoint(2, 2, 0, 0)]);
-        assert_eq!(diff.changed, [endpoint(3, 3, 0, 7)]);
+        assert_eq!(diff.joined, [member(1, 1, 1, 0), member(2, 9, 0, 0)]);
+        assert_eq!(diff.left, [member(1, 1, 0, 0), member(2, 2, 0, 0)]);
+        assert_eq!(diff.changed, [member(3, 3, 0, 7)]);
     }
 
     fn any_pool() -> impl Strategy<Value = Pool> {
-        let any_endpoint = (0_u8..6, 1_u16..8, 0_u8..2, 0_u8..2)
-            .prop_map(|(name, port, incarnation, label)| endpoint(name, port, incarnation, label));
-        proptest::collection::vec(any_endpoint, 0..8).prop_map(pool)
+        let any_member = (0_u8..6, 1_u16..8, 0_u8..2, 0_u32..2).prop_map(
+            |(name, port, incarnation, restarts)| member(name, port, incarnation, restarts),
+        );
+        proptest::collection::vec(any_member, 0..8).prop_map(pool)
     }
 
     proptest! {
         #[test]
         fn applying_a_diff_gives_the_next_pool(old in any_pool(), new in any_pool()) {
             let diff = old.diff(&new);
-            let mut lives: Vec<Endpoint> = old.endpoints().cloned().collect();
+            let mut lives: Vec<Member> = old.members().cloned().collect();
             lives.retain(|life| !diff.left.contains(life));
-            lives.retain(|life| !diff.changed.iter().any(|c| c.name == life.name));
+            lives.retain(|life| !diff.changed.iter().any(|c| c.endpoint.name == life.endpoint.name));
             lives.extend(diff.joined);
             lives.extend(diff.changed);
             prop_assert_eq!(pool(lives), new);

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::pool::{Pool, PoolBuilder};
+use super::pool::{EventHints, Member, Pool, PoolBuilder};
 use crate::metrics::pool::PoolMetrics;
 use crate::readiness::Readiness;
 use crate::routing::endpoint::{Endpoint, EndpointName};
@@ -84,7 +84,7 @@ impl EndpointsFile {
     /// Looks at the file about once a second until `stop`, and sends each new valid version.
     pub async fn watch(
         mut self,
-        pool: watch::Sender<Arc<Pool>>,
+        pool: watch::Sender<Option<Arc<Pool>>>,
         readiness: Readiness,
         metrics: Arc<PoolMetrics>,
         stop: CancellationToken,
@@ -104,7 +104,7 @@ impl EndpointsFile {
                     Err(error) => Err(error),
                 },
                 Ok(Some(next)) => {
-                    let endpoints = next.endpoints().len();
+                    let endpoints = next.members().len();
                     self.pool = Arc::new(next);
                     metrics.accepted();
                     info!(endpoints, "endpoints file has a new version");
@@ -117,7 +117,7 @@ impl EndpointsFile {
                     problem = None;
                     readiness.set_degraded("endpoints file", None);
                     if new {
-                        pool.send_replace(self.pool());
+                        pool.send_replace(Some(self.pool()));
                     }
                 }
                 Err(error) => {
@@ -206,10 +206,10 @@ fn pool_of(text: &str) -> Result<Pool, Located> {
     let file: RawFile = yaml::read(text)?;
     let mut builder = PoolBuilder::default();
     for raw in &file.endpoints {
-        let endpoint = endpoint(raw)?;
-        let name = endpoint.name.clone();
+        let member = member(raw)?;
+        let name = member.endpoint.name.clone();
         builder
-            .add(endpoint)
+            .add(member)
             .map_err(|error| at(&raw.name, format!("endpoint {name}: {error}")))?;
     }
     Ok(builder.finish())
@@ -223,7 +223,7 @@ fn at<T>(place: &Spanned<T>, problem: String) -> Located {
     }
 }
 
-fn endpoint(raw: &RawEndpoint) -> Result<Endpoint, Located> {
+fn member(raw: &RawEndpoint) -> Result<Member, Located> {
     let namespace = match &raw.namespace {
         Some(namespace) => word(namespace, "namespace")?,
         None => "default",
@@ -247,11 +247,18 @@ fn endpoint(raw: &RawEndpoint) -> Result<Endpoint, Located> {
             return Err(at(&raw.port, problem));
         }
     };
-    Ok(Endpoint {
-        name,
-        address: SocketAddr::new(ip, port),
-        labels: raw.labels.clone().unwrap_or_default(),
-        incarnation: String::new(),
+    Ok(Member {
+        endpoint: Endpoint {
+            name,
+            address: SocketAddr::new(ip, port),
+            labels: raw.labels.clone().unwrap_or_default(),
+            incarnation: String::new(),
+            rank: None,
+        },
+        // A file has no notion of readiness: what it names may be used, and the guards do the rest.
+        ready: true,
+        restarts: 0,
+        events: EventHints::default(),
     })
 }
 
@@ -283,7 +290,10 @@ mod tests {
             {"name":"vllm-1","namespace":"prod","address":"fd00::1","port":"8001"}]}"#;
         let pool = parse(yaml, Path::new("f")).unwrap();
         assert_eq!(pool, parse(json, Path::new("f")).unwrap());
-        let addresses: Vec<_> = pool.endpoints().map(|e| e.address.to_string()).collect();
+        let addresses: Vec<_> = pool
+            .members()
+            .map(|m| m.endpoint.address.to_string())
+            .collect();
         assert_eq!(addresses, ["127.0.0.2:8000", "[fd00::1]:8001"]);
         assert_eq!(
             parse("endpoints: []", Path::new("f")).unwrap(),

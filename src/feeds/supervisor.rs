@@ -13,12 +13,12 @@ use tracing::info;
 use super::client::Client;
 use super::kv_events::{self, Source};
 use super::load::{self, ReportLoop, Waker};
-use super::pool::Pool;
+use super::pool::{Member, Pool, Versions};
 use super::probe::{self, Events, ProbeLoop, Profile};
 use crate::metrics::events::EventMetrics;
 use crate::metrics::picks::PickMetrics;
 use crate::metrics::reports::ReportMetrics;
-use crate::readiness::Awaited;
+use crate::readiness::{Awaited, Readiness};
 use crate::routing::cache::FeedState;
 use crate::routing::endpoint::{Endpoint, EndpointId, EndpointName};
 use crate::routing::router::Router;
@@ -26,6 +26,9 @@ use crate::tokens::Tokens;
 
 /// What engines told of themselves, for pages. The lock guards the map; written once a change.
 pub type Profiles = Arc<Mutex<HashMap<EndpointId, Profile>>>;
+
+/// What readiness waits for while there is no pool.
+pub const POOL: &str = "pool";
 
 /// What every group works with.
 #[derive(Clone)]
@@ -108,23 +111,32 @@ impl Supervisor {
         }
     }
 
-    /// Follows `pool` until `stop`; `first_pool` is dropped when the first version is in force.
+    /// Follows `pool` until `stop`. While there is none, we are not ready; `started` is held until there is.
     ///
     /// # Errors
     /// When the pool's source or a part of an endpoint's group ends by itself.
     pub async fn run(
         mut self,
-        mut pool: watch::Receiver<Arc<Pool>>,
-        first_pool: Awaited,
+        mut pool: Versions,
+        readiness: Readiness,
+        started: Awaited,
         stop: CancellationToken,
     ) -> Result<(), SupervisorError> {
         let mut current = Arc::new(Pool::default());
-        let mut first_pool = Some(first_pool);
+        let mut awaited = Some(started);
         loop {
-            let next = Arc::clone(&pool.borrow_and_update());
+            let version = pool.borrow_and_update().clone();
+            // Not ready before the endpoints leave, ready only after they joined.
+            if version.is_none() {
+                awaited.get_or_insert_with(|| readiness.wait_for(POOL));
+            }
+            let attached = version.is_some();
+            let next = version.unwrap_or_default();
             self.apply(&current, &next);
             current = next;
-            first_pool.take();
+            if attached {
+                awaited = None;
+            }
             loop {
                 tokio::select! {
                     // First, because the pool's source stops by the same token.
@@ -145,23 +157,24 @@ impl Supervisor {
 
     fn apply(&mut self, current: &Pool, next: &Pool) {
         let diff = current.diff(next);
-        for endpoint in &diff.left {
-            self.leave(endpoint);
+        for member in &diff.left {
+            self.leave(&member.endpoint);
         }
-        for endpoint in diff.joined {
-            self.join(endpoint);
+        for member in diff.joined {
+            self.join(member);
         }
-        for endpoint in &diff.changed {
-            // Labels take no part in the decision; the life goes on.
-            info!(endpoint = %endpoint.name, "endpoint has other labels");
+        for member in &diff.changed {
+            self.change(member);
         }
     }
 
-    fn join(&mut self, endpoint: Endpoint) {
+    fn join(&mut self, member: Member) {
+        let Member {
+            endpoint, ready, ..
+        } = member;
         let id = self.context.router.join(endpoint.clone());
         info!(endpoint = %endpoint.name, address = %endpoint.address, "endpoint joined");
-        // A file has no notion of readiness: what it names may be used, and the guards do the rest.
-        self.context.router.set_ready(id, true);
+        self.context.router.set_ready(id, ready);
         let stop = CancellationToken::new();
         let name = endpoint.name.clone();
         let group = Group {
@@ -173,6 +186,15 @@ impl Supervisor {
         let task = self.tasks.spawn(running);
         self.names.insert(task.id(), name.clone());
         self.groups.insert(name, group);
+    }
+
+    /// The life goes on, but something else is known of it.
+    fn change(&mut self, member: &Member) {
+        let Some(group) = self.groups.get(&member.endpoint.name) else {
+            return;
+        };
+        info!(endpoint = %member.endpoint.name, ready = member.ready, "endpoint changed");
+        self.context.router.set_ready(group.id, member.ready);
     }
 
     fn leave(&mut self, endpoint: &Endpoint) {

@@ -50,6 +50,7 @@ fn world(endpoints: u8, alternates: usize) -> World {
             address: address(number),
             labels: BTreeMap::new(),
             incarnation: String::new(),
+            rank: None,
         });
         router.report(id, ReportOutcome::Fresh(Report::default()), Instant::now());
         router.set_ready(id, true);

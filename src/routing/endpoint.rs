@@ -50,9 +50,11 @@ pub struct Endpoint {
     pub address: SocketAddr,
     /// Pod labels, as discovery gave them.
     pub labels: BTreeMap<String, String>,
-    /// What distinguishes this life from another at the same address
-    /// (pod UID and restart count); empty for a file.
+    /// What distinguishes this life from another at the same address (the pod's UID); empty for a file.
     pub incarnation: String,
+    /// The data-parallel rank it stands for, where one server stands before several ranks: the
+    /// gateway is then told to pin the request to it. `None`: the server is one engine.
+    pub rank: Option<u32>,
 }
 
 /// What an engine's metrics page says of its state.

@@ -197,5 +197,5 @@ fn the_documented_example_is_valid() {
         .map(|rest| rest.split("```").next().unwrap());
     parse(examples.next().unwrap()).unwrap();
     let pool = warmpath::feeds::static_file::parse(examples.next().unwrap(), Path::new("e"));
-    assert_eq!(pool.unwrap().endpoints().len(), 1);
+    assert_eq!(pool.unwrap().members().len(), 1);
 }

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use warmpath::config::Settings;
 use warmpath::feeds::client::{Ask, AskError, Client};
-use warmpath::feeds::pool::Pool;
+use warmpath::feeds::pool::{Pool, Versions};
 use warmpath::feeds::probe::{Events, ProbeLoop, Profile};
 use warmpath::feeds::static_file::EndpointsFile;
 use warmpath::feeds::supervisor::{Context, Profiles, Supervisor};
@@ -42,13 +42,14 @@ fn one_endpoint(port: u16) -> String {
     format!("endpoints:\n  - {{name: a, address: 127.0.0.1, port: {port}}}\n")
 }
 
-fn ports(pool: &Pool) -> Vec<u16> {
-    pool.endpoints().map(|e| e.address.port()).collect()
+fn ports(pool: &Option<Arc<Pool>>) -> Vec<u16> {
+    let pool = pool.as_deref().expect("a pool");
+    pool.members().map(|m| m.endpoint.address.port()).collect()
 }
 
 /// A watched file: its versions, readiness, and what keeps it watched.
 struct Watched {
-    versions: watch::Receiver<Arc<Pool>>,
+    versions: Versions,
     readiness: Readiness,
     metrics: Metrics,
     _tasks: JoinSet<()>,
@@ -56,7 +57,7 @@ struct Watched {
 
 fn watch_file(path: &Path) -> Watched {
     let file = EndpointsFile::open(path).unwrap();
-    let (send, versions) = watch::channel(file.pool());
+    let (send, versions) = watch::channel(Some(file.pool()));
     let readiness = Readiness::new();
     let metrics = Metrics::register().unwrap();
     let mut tasks = JoinSet::new();
@@ -306,15 +307,16 @@ fn context() -> (Context, Metrics) {
 async fn a_pool_whose_source_ends_is_an_error_and_a_stop_is_none() {
     for stopped in [false, true] {
         let (context, _metrics) = context();
-        let first_pool = Readiness::new().wait_for("pool");
-        let (send, versions) = watch::channel(Arc::default());
+        let readiness = Readiness::new();
+        let started = readiness.wait_for("pool");
+        let (send, versions) = watch::channel(Some(Arc::default()));
         let stop = CancellationToken::new();
         if stopped {
             stop.cancel();
         }
         drop(send);
         let ended = Supervisor::new(context)
-            .run(versions, first_pool, stop)
+            .run(versions, readiness, started, stop)
             .await;
         assert_eq!(ended.is_ok(), stopped, "{ended:?}");
     }
@@ -328,12 +330,13 @@ async fn the_supervisor_asks_who_joins_and_forgets_who_leaves() {
     let readiness = Readiness::new();
     let file = one_endpoint(address.port());
     let pool = warmpath::feeds::static_file::parse(&file, Path::new("f")).unwrap();
-    let (send, versions) = watch::channel(Arc::new(pool));
-    let first_pool = readiness.wait_for("pool");
+    let (send, versions) = watch::channel(Some(Arc::new(pool)));
+    let started = readiness.wait_for("pool");
     assert!(!readiness.detail().ready);
     let stop = CancellationToken::new();
     let mut tasks = JoinSet::new();
-    tasks.spawn(Supervisor::new(context).run(versions, first_pool, stop.clone()));
+    let supervisor = Supervisor::new(context);
+    tasks.spawn(supervisor.run(versions, readiness.clone(), started, stop.clone()));
 
     eventually("readiness", || readiness.detail().ready).await;
     eventually("a profile", || {
@@ -344,8 +347,11 @@ async fn the_supervisor_asks_who_joins_and_forgets_who_leaves() {
     })
     .await;
     eventually("a report", || metrics.reports.fresh() >= 1).await;
-    send.send_replace(Arc::default());
+    send.send_replace(None);
     eventually("forgetting", || profiles.lock().is_empty()).await;
+    assert!(!readiness.detail().ready, "without a pool nobody is ready");
+    send.send_replace(Some(Arc::default()));
+    eventually("readiness with an empty pool", || readiness.detail().ready).await;
     stop.cancel();
     let ended = tokio::time::timeout(PATIENCE, tasks.join_next())
         .await

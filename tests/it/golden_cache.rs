@@ -124,6 +124,7 @@ impl<'a> Observer<'a> {
             address: "127.0.0.1:8000".parse().unwrap(),
             labels: Default::default(),
             incarnation: String::new(),
+            rank: None,
         });
         router.set_ready(id, true);
         router.report(id, ReportOutcome::Fresh(Report::default()), now);

@@ -19,6 +19,7 @@ fn view() -> EndpointView {
             address: ([127, 0, 0, 1], 8000).into(),
             labels: std::collections::BTreeMap::new(),
             incarnation: String::new(),
+            rank: None,
         },
         ready: true,
         queued: TokenCount::new(600),

@@ -29,6 +29,7 @@ impl Fixture {
             address: ([127, 0, 0, 1], 8000).into(),
             labels: std::collections::BTreeMap::new(),
             incarnation: String::new(),
+            rank: None,
         });
         let view = router.cache_view(id, 0);
         Self { router, id, view }

@@ -30,6 +30,7 @@ pub(super) fn endpoint(n: u16) -> Endpoint {
         address: address(n),
         labels: BTreeMap::new(),
         incarnation: String::new(),
+        rank: None,
     }
 }
 
