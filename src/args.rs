@@ -80,6 +80,12 @@ pub struct Serve {
     /// Port of /metrics, /livez, /readyz and the debug pages
     #[arg(long, value_name = "PORT", default_value_t = 9090)]
     pub metrics_port: u16,
+    /// Show pages only to whom the API server lets: a bearer token whose user may get the path
+    #[arg(
+        long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+        default_value_t = false, default_missing_value = "true"
+    )]
+    pub metrics_endpoint_auth: bool,
     /// Address to listen on; by default all, of IPv6 and IPv4
     #[arg(long, value_name = "ADDRESS")]
     pub bind: Option<IpAddr>,

@@ -47,6 +47,7 @@ impl Picker {
             grpc_port: 0,
             grpc_health_port: 0,
             metrics_port: 0,
+            metrics_endpoint_auth: false,
             bind: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
             secure_serving: true,
             cert_path: None,
