@@ -16,6 +16,8 @@ mod config;
 mod feeds;
 // Model files from a stub of the hub: which are asked for, when again, and by whom.
 mod hub;
+// The image, as a file for Docker and packed without it, and the binary alone in it.
+mod image;
 // The documentation of metrics names those that there are.
 mod metrics;
 // The whole process on port 0: pages, shutdown, errors at start.

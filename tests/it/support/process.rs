@@ -65,9 +65,13 @@ impl Process {
         }
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id().expect("it runs")
+    }
+
     /// Sends SIGTERM, and waits for the end.
     pub(crate) async fn terminate(mut self) -> End {
-        let pid = self.child.id().expect("it runs").to_string();
+        let pid = self.pid().to_string();
         let sent = Command::new("kill").args(["-TERM", &pid]).status().await;
         assert!(sent.expect("kill can be started").success());
         let ending = async {
