@@ -49,7 +49,7 @@ assemble() {
     install -m 644 "$here/../LICENSE" "$root/usr/share/doc/warmpath/LICENSE"
     printf 'root:x:0:0:root:/:/sbin/nologin\nnonroot:x:%d:%d:nonroot:/home/nonroot:/sbin/nologin\n' "$user" "$user" >"$root/etc/passwd"
     printf 'root:x:0:\nnonroot:x:%d:\n' "$user" >"$root/etc/group"
-    # Without it the C library asks DNS first, and the hostAliases of a Pod count for nothing.
+    # Files before DNS, whatever this C library does by default, so that hostAliases of a Pod count.
     printf 'hosts: files dns\n' >"$root/etc/nsswitch.conf"
     # The hub's files go below the home, unless HF_HOME says otherwise.
     chmod 700 "$root/home/nonroot"
