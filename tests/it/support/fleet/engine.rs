@@ -51,7 +51,7 @@ impl Home {
 }
 
 /// A loopback address that nobody else listens on: what was there stays free for an engine that comes back.
-fn own_loopback() -> Ipv4Addr {
+pub(crate) fn own_loopback() -> Ipv4Addr {
     static TAKEN: AtomicU32 = AtomicU32::new(0);
     let number = TAKEN.fetch_add(1, Ordering::Relaxed);
     // Two runs on one machine differ in the process id.
