@@ -26,7 +26,6 @@ use crate::decisions::Decisions;
 use crate::extproc::server::{self, Security};
 use crate::feeds::client::Client;
 use crate::feeds::load::Waker;
-use crate::feeds::static_file::EndpointsFile;
 use crate::feeds::supervisor::{self, Context, Profiles, Supervisor};
 use crate::metrics::Metrics;
 use crate::picker::Picker;
@@ -36,8 +35,10 @@ use crate::telemetry::LogControl;
 use crate::tokens::{self, ModelSource, Tokens};
 
 mod listen;
+mod source;
 mod tasks;
 
+use source::Source;
 use tasks::{Stages, Tasks};
 
 /// Everything a picker is made of, read and bound, but not yet running.
@@ -49,7 +50,7 @@ pub struct Bound {
     admin: TcpListener,
     security: Security,
     settings: config::Settings,
-    file: EndpointsFile,
+    source: Source,
     metrics: Metrics,
     access: Option<Arc<Access>>,
     router: Arc<Router>,
@@ -90,8 +91,7 @@ pub async fn build(args: &Serve, log: LogControl) -> anyhow::Result<Bound> {
     let security = security(args)?;
     let settings = config::Settings::load(args.config.as_deref())?;
     check_folders(&settings.tokens)?;
-    let endpoints_file = args.discovery.endpoints_file.as_deref();
-    let file = EndpointsFile::open(endpoints_file.context("name an --endpoints-file")?)?;
+    let source = Source::open(&args.discovery).await?;
     let metrics = Metrics::register().context("cannot register the metrics")?;
     let router = Router::new(settings.router.clone());
     metrics
@@ -115,7 +115,7 @@ pub async fn build(args: &Serve, log: LogControl) -> anyhow::Result<Bound> {
         admin,
         security,
         settings,
-        file,
+        source,
         metrics,
         access,
         router,
@@ -202,8 +202,8 @@ impl Bound {
             health,
             metrics,
         } = self.addresses;
-        let endpoints = self.file.pool().members().len();
-        info!(%grpc, %health, %metrics, endpoints, "picker serves");
+        let source = self.source.describe();
+        info!(%grpc, %health, %metrics, source, "picker serves");
         let (drain, readiness) = (self.drain, self.readiness.clone());
         let waker = Arc::new(Waker::default());
         let stages = self.spawn(waker);
@@ -254,7 +254,7 @@ impl Bound {
         let admin = admin::serve(self.admin, pages, self.access, rest.clone());
         others.spawn("admin server", async { Ok(admin.await?) });
 
-        let (pool, pool_versions) = watch::channel(Some(self.file.pool()));
+        let (pool, pool_versions) = watch::channel(self.source.first());
         let supervisor = Supervisor::new(Context {
             router: self.router,
             tokens: Arc::clone(&self.tokens),
@@ -272,16 +272,10 @@ impl Bound {
             let feeds = supervisor.run(pool_versions, readiness, started, stop);
             Ok(feeds.await?)
         });
-        let watching = self.file.watch(
-            pool,
-            self.readiness,
-            Arc::clone(&self.metrics.pool),
-            rest.clone(),
-        );
-        others.spawn("endpoints file watch", async {
-            watching.await;
-            Ok(())
-        });
+        let watching = self
+            .source
+            .watch(pool, self.readiness, self.metrics, rest.clone());
+        others.spawn("endpoint discovery", watching);
         let loading = self.tokens.run(rest.clone());
         others.spawn("tokenizer loading", async {
             loading.await;

@@ -1,5 +1,7 @@
 //! Who sees the pages with `--metrics-endpoint-auth`? A picker process that asks a double of the API server.
 
+mod cluster;
+
 use std::path::Path;
 
 use axum::Json;

@@ -37,6 +37,8 @@ mod demo;
 
 // Claims about what a client sees.
 mod path;
+// The same with the pool in Kubernetes: a real API server, the chart, the examples.
+mod kubernetes;
 
 // --- Parity: our work against what real engines and other implementations recorded.
 
