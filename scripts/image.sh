@@ -38,7 +38,7 @@ assemble() {
     local root="$1" binary="$2" library
     umask 022
     mkdir -p "$root"/{etc,tmp,home/nonroot,usr/local/bin,usr/share/doc/warmpath}
-    # Without debug information it is a third of the size; names of functions stay, for backtraces.
+    # As in deploy/Dockerfile: the names of functions stay, for backtraces.
     strip --strip-debug -o "$root/usr/local/bin/warmpath" "$binary"
     chmod 755 "$root/usr/local/bin/warmpath"
     # Each where the loader looks for it without a cache: at its own place.

@@ -47,13 +47,13 @@ impl Picker {
             grpc_port: 0,
             grpc_health_port: 0,
             metrics_port: 0,
-            metrics_endpoint_auth: false,
             bind: Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
             secure_serving: true,
             cert_path: None,
             config: Some(config),
             drain_delay: SpanOrZero(Duration::ZERO),
             drain_timeout: Span(Duration::from_secs(1)),
+            metrics_endpoint_auth: false,
         };
         let bound = app::build(&serve, log)
             .await
