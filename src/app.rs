@@ -19,13 +19,13 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::admin;
+use crate::admin::access::Access;
 use crate::args::Serve;
 use crate::config;
 use crate::decisions::Decisions;
 use crate::extproc::server::{self, Security};
 use crate::feeds::client::Client;
 use crate::feeds::load::Waker;
-use crate::feeds::static_file::EndpointsFile;
 use crate::feeds::supervisor::{self, Context, Profiles, Supervisor};
 use crate::metrics::Metrics;
 use crate::picker::Picker;
@@ -35,8 +35,10 @@ use crate::telemetry::LogControl;
 use crate::tokens::{self, ModelSource, Tokens};
 
 mod listen;
+mod source;
 mod tasks;
 
+use source::Source;
 use tasks::{Stages, Tasks};
 
 /// Everything a picker is made of, read and bound, but not yet running.
@@ -48,8 +50,9 @@ pub struct Bound {
     admin: TcpListener,
     security: Security,
     settings: config::Settings,
-    file: EndpointsFile,
+    source: Source,
     metrics: Metrics,
+    access: Option<Arc<Access>>,
     router: Arc<Router>,
     tokens: Arc<Tokens>,
     client: Client,
@@ -88,13 +91,13 @@ pub async fn build(args: &Serve, log: LogControl) -> anyhow::Result<Bound> {
     let security = security(args)?;
     let settings = config::Settings::load(args.config.as_deref())?;
     check_folders(&settings.tokens)?;
-    let endpoints_file = args.discovery.endpoints_file.as_deref();
-    let file = EndpointsFile::open(endpoints_file.context("name an --endpoints-file")?)?;
+    let source = Source::open(&args.discovery).await?;
     let metrics = Metrics::register().context("cannot register the metrics")?;
     let router = Router::new(settings.router.clone());
     metrics
         .register_fleet(Arc::clone(&router))
         .context("cannot register the metrics of the endpoints")?;
+    let access = page_access(args, &metrics).await?;
     let readiness = Readiness::new();
     let started = readiness.wait_for(supervisor::POOL);
     let tokens = Tokens::new(settings.tokens.clone(), Arc::clone(&metrics.tokens));
@@ -112,8 +115,9 @@ pub async fn build(args: &Serve, log: LogControl) -> anyhow::Result<Bound> {
         admin,
         security,
         settings,
-        file,
+        source,
         metrics,
+        access,
         router,
         tokens,
         client: Client::new().context("cannot set up the HTTP client")?,
@@ -145,6 +149,24 @@ fn security(args: &Serve) -> anyhow::Result<Security> {
         }
         (Some(_), false) => anyhow::bail!("--cert-path makes no sense with --secure-serving=false"),
     }
+}
+
+/// The protection of the pages, where it is wanted.
+async fn page_access(args: &Serve, metrics: &Metrics) -> anyhow::Result<Option<Arc<Access>>> {
+    if !args.metrics_endpoint_auth {
+        return Ok(None);
+    }
+    // Two providers are compiled in, so rustls wants to be told which. Where it was told already, nothing changes.
+    rustls::crypto::aws_lc_rs::default_provider()
+        .install_default()
+        .ok();
+    let client = kube::Client::try_default()
+        .await
+        .context("--metrics-endpoint-auth asks the API server, and how to reach it is not known")?;
+    Ok(Some(Arc::new(Access::new(
+        client,
+        Arc::clone(&metrics.access),
+    ))))
 }
 
 /// A folder that the settings name is there: an engine's word may be wrong, the operator's must not be.
@@ -180,8 +202,8 @@ impl Bound {
             health,
             metrics,
         } = self.addresses;
-        let endpoints = self.file.pool().members().len();
-        info!(%grpc, %health, %metrics, endpoints, "picker serves");
+        let source = self.source.describe();
+        info!(%grpc, %health, %metrics, source, "picker serves");
         let (drain, readiness) = (self.drain, self.readiness.clone());
         let waker = Arc::new(Waker::default());
         let stages = self.spawn(waker);
@@ -229,10 +251,10 @@ impl Bound {
             engine: engine_page(Arc::clone(&profiles)),
             decisions: decisions_page(decisions, Arc::clone(&self.router)),
         });
-        let admin = admin::serve(self.admin, pages, rest.clone());
+        let admin = admin::serve(self.admin, pages, self.access, rest.clone());
         others.spawn("admin server", async { Ok(admin.await?) });
 
-        let (pool, pool_versions) = watch::channel(Some(self.file.pool()));
+        let (pool, pool_versions) = watch::channel(self.source.first());
         let supervisor = Supervisor::new(Context {
             router: self.router,
             tokens: Arc::clone(&self.tokens),
@@ -250,16 +272,10 @@ impl Bound {
             let feeds = supervisor.run(pool_versions, readiness, started, stop);
             Ok(feeds.await?)
         });
-        let watching = self.file.watch(
-            pool,
-            self.readiness,
-            Arc::clone(&self.metrics.pool),
-            rest.clone(),
-        );
-        others.spawn("endpoints file watch", async {
-            watching.await;
-            Ok(())
-        });
+        let watching = self
+            .source
+            .watch(pool, self.readiness, self.metrics, rest.clone());
+        others.spawn("endpoint discovery", watching);
         let loading = self.tokens.run(rest.clone());
         others.spawn("tokenizer loading", async {
             loading.await;

@@ -68,6 +68,8 @@ pub struct Picked {
     pub name: EndpointName,
     /// Its address.
     pub address: SocketAddr,
+    /// The data-parallel rank it was pinned to there.
+    pub rank: Option<u32>,
     /// The request's tokens.
     pub prompt: TokenCount,
     /// Of these, foreseen to be cached there.
@@ -208,6 +210,7 @@ fn record_json(record: &Record, name: &impl Fn(EndpointId) -> Option<EndpointNam
         "request": understood_json(&picked.understood),
         "endpoint": picked.name.as_str(),
         "address": picked.address.to_string(),
+        "rank": picked.rank,
         "prompt_tokens": picked.prompt.get(),
         "cached_tokens": picked.cached.get(),
         "queued_tokens": picked.queued.get(),

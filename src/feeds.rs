@@ -5,6 +5,7 @@
 //!                                                       load loop
 //! ```
 
+pub mod kube;
 pub mod pool;
 pub mod static_file;
 pub mod supervisor;

@@ -12,11 +12,13 @@ pub mod picks;
 
 pub mod token_sources;
 
+pub mod kube;
 pub mod pool;
 
 pub mod events;
 pub mod reports;
 
+pub mod access;
 pub mod fleet;
 pub mod process;
 
@@ -33,10 +35,14 @@ pub struct Metrics {
     pub tokens: Arc<token_sources::TokenMetrics>,
     /// Discovery.
     pub pool: Arc<pool::PoolMetrics>,
+    /// Watches of the Kubernetes API.
+    pub kube: Arc<kube::KubeMetrics>,
     /// KV events.
     pub events: Arc<events::EventMetrics>,
     /// State reports.
     pub reports: Arc<reports::ReportMetrics>,
+    /// Protection of the pages.
+    pub access: Arc<access::AccessMetrics>,
 }
 
 impl Metrics {
@@ -52,8 +58,10 @@ impl Metrics {
             picks: Arc::new(picks::PickMetrics::register(&registry)?),
             tokens: Arc::new(token_sources::TokenMetrics::register(&registry)?),
             pool: Arc::new(pool::PoolMetrics::register(&registry)?),
+            kube: Arc::new(kube::KubeMetrics::register(&registry)?),
             events: Arc::new(events::EventMetrics::register(&registry)?),
             reports: Arc::new(reports::ReportMetrics::register(&registry)?),
+            access: Arc::new(access::AccessMetrics::register(&registry)?),
             registry,
         })
     }

@@ -114,6 +114,7 @@ impl Picker {
             id: decision.id,
             name: decision.name,
             address: decision.address,
+            rank: decision.rank,
             prompt: decision.prompt,
             cached: decision.cached,
             queued: decision.queued,

@@ -1,5 +1,6 @@
 //! What has to be ready before we are, what is degraded, and whether we are leaving.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ pub struct Readiness {
 #[derive(Debug, Default)]
 struct State {
     next: u64,
-    awaited: BTreeMap<u64, &'static str>,
+    awaited: BTreeMap<u64, Cow<'static, str>>,
     degraded: BTreeMap<&'static str, String>,
     leaving: bool,
 }
@@ -32,7 +33,7 @@ pub struct Detail {
     /// The process was told to end.
     pub leaving: bool,
     /// What is still awaited.
-    pub awaited: Vec<&'static str>,
+    pub awaited: Vec<Cow<'static, str>>,
     /// What works, but not as it should, and why.
     pub degraded: BTreeMap<&'static str, String>,
 }
@@ -54,11 +55,11 @@ impl Readiness {
     }
 
     /// Awaits `what` until the value returned is dropped.
-    pub fn wait_for(&self, what: &'static str) -> Awaited {
+    pub fn wait_for(&self, what: impl Into<Cow<'static, str>>) -> Awaited {
         let mut state = self.state.lock();
         let number = state.next;
         state.next += 1;
-        state.awaited.insert(number, what);
+        state.awaited.insert(number, what.into());
         self.publish(&state);
         Awaited {
             readiness: self.clone(),
@@ -93,7 +94,7 @@ impl Readiness {
         Detail {
             ready: state.ready(),
             leaving: state.leaving,
-            awaited: state.awaited.values().copied().collect(),
+            awaited: state.awaited.values().cloned().collect(),
             degraded: state.degraded.clone(),
         }
     }

@@ -11,6 +11,7 @@ pub(super) fn endpoint(view: &EndpointView, engine: Value) -> Value {
     json!({
         "name": view.endpoint.name.as_str(),
         "address": view.endpoint.address.to_string(),
+        "rank": view.endpoint.rank,
         "labels": view.endpoint.labels,
         "incarnation": view.endpoint.incarnation,
         "ready": view.ready,

@@ -17,7 +17,7 @@ use bytes::Bytes;
 
 use self::request::RequestSide;
 use self::response::ResponseSide;
-use super::pick::{RequestBody, RequestHead, Usage};
+use super::pick::{Destination, RequestBody, RequestHead, Usage};
 use super::proto::envoy::extensions::filters::http::ext_proc::v3::processing_mode::BodySendMode;
 use super::proto::envoy::service::ext_proc::v3::{
     ProcessingRequest, ProcessingResponse, processing_request::Request,
@@ -142,7 +142,7 @@ impl Exchange {
     }
 
     /// The pick was made: the request goes to `destination`.
-    pub(super) fn picked(&mut self, destination: &str) {
+    pub(super) fn picked(&mut self, destination: Destination<'_>) {
         self.request.picked(destination, &mut self.steps);
     }
 

@@ -62,10 +62,23 @@ pub struct Usage {
     pub cached_tokens: Option<u64>,
 }
 
+/// Where the gateway is to send a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Destination<'a> {
+    /// `ip:port`, or an ordered comma list.
+    pub addresses: &'a str,
+    /// The data-parallel rank to pin it to.
+    pub rank: Option<u32>,
+}
+
 /// A pick and what the wire tells it afterwards. Dropped when the stream ends, however it ends.
 pub trait Flight: Send + 'static {
     /// Where the gateway should send it: `ip:port`, or an ordered comma list.
     fn destination(&self) -> &str;
+    /// The data-parallel rank that the engine there is to compute it on; `None` leaves that to the engine.
+    fn rank(&self) -> Option<u32> {
+        None
+    }
     /// Response headers arrived with this status.
     fn response_started(&mut self, status: u16);
     /// The gateway says who served it.

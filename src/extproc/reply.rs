@@ -8,6 +8,7 @@ use prost_types::{Struct, Value, value::Kind};
 use serde_json::json;
 
 use super::metadata::{DESTINATION, LB_NAMESPACE};
+use super::pick::Destination;
 use super::proto::envoy::config::core::v3::{
     HeaderValue, HeaderValueOption, header_value_option::HeaderAppendAction,
 };
@@ -21,6 +22,10 @@ use crate::metrics::wire::{Direction, Reason};
 
 /// The header that says why we refused; its values are those of [`Reason::as_str`].
 pub const REJECTED: &str = "x-warmpath-rejected";
+
+/// The header by which vLLM lets a request choose the data-parallel rank that computes it. A client's own is
+/// overwritten where we choose, and left alone where we do not.
+pub const DATA_PARALLEL_RANK: &str = "x-data-parallel-rank";
 
 /// Envoy recommends answers of at most 64 KiB; this leaves room for the message around the chunk.
 pub const MAX_CHUNK_BYTES: usize = 62_000;
@@ -48,22 +53,22 @@ pub(super) fn headers_before_pick(client_destination: bool) -> ProcessingRespons
 }
 
 /// Goes on with the request headers to `destination`.
-pub(super) fn headers_to(destination: &str) -> ProcessingResponse {
+pub(super) fn headers_to(destination: Destination<'_>) -> ProcessingResponse {
     let mut answer = headers_with(Direction::Request, towards(destination));
-    answer.dynamic_metadata = Some(metadata_of(destination));
+    add_metadata(&mut answer, destination);
     answer
 }
 
 /// Goes on with a buffered request body unchanged, and with the request to `destination`.
-pub(super) fn body_to(destination: &str) -> ProcessingResponse {
+pub(super) fn body_to(destination: Destination<'_>) -> ProcessingResponse {
     let mut answer = body_with(Direction::Request, towards(destination));
-    answer.dynamic_metadata = Some(metadata_of(destination));
+    add_metadata(&mut answer, destination);
     answer
 }
 
 /// Adds the destination to an answer that can carry it as metadata only.
-pub(super) fn add_metadata(answer: &mut ProcessingResponse, destination: &str) {
-    answer.dynamic_metadata = Some(metadata_of(destination));
+pub(super) fn add_metadata(answer: &mut ProcessingResponse, destination: Destination<'_>) {
+    answer.dynamic_metadata = Some(metadata_of(destination.addresses));
 }
 
 /// Goes on with a body or chunk that Envoy keeps.
@@ -148,10 +153,14 @@ pub(super) fn refusal(reason: Reason, message: &str) -> ProcessingResponse {
     }))
 }
 
-fn towards(destination: &str) -> CommonResponse {
+fn towards(destination: Destination<'_>) -> CommonResponse {
+    let mut set_headers = vec![header(DESTINATION, destination.addresses)];
+    if let Some(rank) = destination.rank {
+        set_headers.push(header(DATA_PARALLEL_RANK, &rank.to_string()));
+    }
     CommonResponse {
         header_mutation: Some(HeaderMutation {
-            set_headers: vec![header(DESTINATION, destination)],
+            set_headers,
             remove_headers: Vec::new(),
         }),
         clear_route_cache: true,

@@ -12,7 +12,7 @@ use tokio::time::{Sleep, sleep, timeout};
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::exchange::{Close, End, Exchange, News, Step};
-use super::pick::{Flight, Pick, Rejection, RequestBody, RequestHead};
+use super::pick::{Destination, Flight, Pick, Rejection, RequestBody, RequestHead};
 use super::proto::envoy::service::ext_proc::v3::external_processor_server::ExternalProcessor;
 use super::proto::envoy::service::ext_proc::v3::{
     ProcessingRequest, ProcessingResponse, processing_request,
@@ -192,7 +192,10 @@ impl<P: Pick> ExchangeStream<P> {
             self.picking = None;
             match result {
                 Ok(flight) => {
-                    self.exchange.picked(flight.destination());
+                    self.exchange.picked(Destination {
+                        addresses: flight.destination(),
+                        rank: flight.rank(),
+                    });
                     self.flight = Some(flight);
                 }
                 Err((reason, message)) => self.exchange.refuse(reason, &message),

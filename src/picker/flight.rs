@@ -81,6 +81,10 @@ impl Flight for PickedFlight {
         &self.destination
     }
 
+    fn rank(&self) -> Option<u32> {
+        self.record.picked.rank
+    }
+
     fn response_started(&mut self, status: u16) {
         self.metrics.responded(status);
         self.record.note(|outcome| outcome.status = Some(status));

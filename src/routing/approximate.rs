@@ -5,6 +5,8 @@
 //! that its KV pool holds. Requests without token ids use it on every endpoint, with
 //! text keys.
 
+use std::time::Instant;
+
 use parking_lot::Mutex;
 
 use super::block::BlockKey;
@@ -28,7 +30,27 @@ pub const DEFAULT_CAPACITY: TokenCount = TokenCount::new(100_000);
 #[derive(Debug)]
 pub struct Recent {
     source: SourceId,
-    sent: Mutex<Lru>,
+    sent: Mutex<Sent>,
+}
+
+/// What was sent, and the clock by which its times count.
+#[derive(Debug, Default)]
+struct Sent {
+    blocks: Lru,
+    began: Option<Instant>,
+    /// The last tick noted: requests are noted in the order in which they come here, which
+    /// may differ a little from the order of their picks.
+    latest: u32,
+}
+
+impl Sent {
+    /// A moment as the list notes it: 16 ms a tick, so that 32 bits last for two years. A
+    /// request of the same tick as a restart counts as sent after it.
+    fn tick(&mut self, moment: Instant) -> u32 {
+        let began = *self.began.get_or_insert(moment);
+        let ticks = moment.saturating_duration_since(began).as_millis() / 16;
+        u32::try_from(ticks).unwrap_or(u32::MAX)
+    }
 }
 
 impl Recent {
@@ -45,20 +67,24 @@ impl Recent {
         self.source
     }
 
-    /// Notes that a prompt with these keys was sent, and forgets what no longer fits.
+    /// Notes that a prompt with these keys was sent now, and forgets what no longer fits.
     pub fn touch(
         &self,
         index: &PrefixIndex,
         keys: &[BlockKey],
         tokens_a_block: u64,
         capacity: TokenCount,
+        now: Instant,
     ) {
         let mut sent = self.sent.lock();
+        let tick = sent.tick(now).max(sent.latest);
+        sent.latest = tick;
+        let sent = &mut sent.blocks;
         let mut stored = Vec::new();
         // Last block first, so that a prompt loses its tail before its head: an
         // engine evicts in that order, and a head alone still serves a prefix.
         for &key in keys.iter().rev() {
-            if sent.touch(key, tokens_a_block) {
+            if sent.touch(key, tokens_a_block, tick) {
                 stored.push(key);
             }
         }
@@ -83,10 +109,26 @@ impl Recent {
     pub fn clear(&self, index: &PrefixIndex) {
         let mut sent = self.sent.lock();
         if let Some(mut writer) = index.write(self.source) {
-            for key in sent.keys() {
+            for key in sent.blocks.keys() {
                 writer.remove(key);
             }
         }
-        *sent = Lru::default();
+        sent.blocks = Lru::default();
+    }
+
+    /// Forgets what was last sent before `moment`: another process has run there since.
+    pub fn forget_before(&self, index: &PrefixIndex, moment: Instant) {
+        let mut sent = self.sent.lock();
+        let tick = sent.tick(moment);
+        let mut forgotten = Vec::new();
+        while let Some(key) = sent.blocks.pop_older_than(tick) {
+            forgotten.push(key);
+        }
+        let Some(mut writer) = index.write(self.source) else {
+            return;
+        };
+        for key in forgotten {
+            writer.remove(key);
+        }
     }
 }

@@ -29,6 +29,13 @@ impl EndpointName {
         Self(format!("{namespace}/{name}").into())
     }
 
+    /// The name of one data-parallel rank behind an endpoint of this name, such as `namespace/name@1`.
+    /// No name of a pod or of an endpoints file has an `@`, so none can clash with it.
+    #[must_use]
+    pub fn of_rank(&self, rank: u32) -> Self {
+        Self(format!("{self}@{rank}").into())
+    }
+
     /// `namespace/name`.
     pub fn as_str(&self) -> &str {
         &self.0

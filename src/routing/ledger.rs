@@ -10,7 +10,7 @@
 //! ended nothing is left.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -202,6 +202,37 @@ impl Ledger {
         }
     }
 
+    /// What discovery says of it besides name and address changed.
+    pub(super) fn set_labels(&mut self, id: EndpointId, labels: BTreeMap<String, String>) {
+        if let Some(account) = self.account_mut(id) {
+            account.endpoint.labels = labels;
+        }
+    }
+
+    /// The engine's process has been another one since `since`: what was noted of the former one
+    /// goes, except for requests whose streams will still tell of their end. Gives back where
+    /// what was sent to it is noted, for the caller to cut.
+    pub(super) fn restarted(
+        &mut self,
+        id: EndpointId,
+        since: Instant,
+        now: Instant,
+    ) -> Option<Arc<Recent>> {
+        let over: Vec<BookingId> = self
+            .bookings
+            .iter()
+            .filter(|(_, booking)| booking.endpoint() == Some(id))
+            .filter(|(_, booking)| booking.is_detached() && booking.was_made_before(since))
+            .map(|(&booking_id, _)| booking_id)
+            .collect();
+        for booking_id in over {
+            self.end(booking_id);
+        }
+        let account = self.account_mut(id)?;
+        account.forget_report(since, now);
+        Some(Arc::clone(&account.recent))
+    }
+
     pub(super) fn report(&mut self, id: EndpointId, outcome: ReportOutcome, now: Instant) {
         self.expire(now);
         if let Some(account) = self.account_mut(id) {
@@ -304,13 +335,14 @@ impl Ledger {
         (account.id == id).then_some(account)
     }
 
-    /// The newest endpoint with an address: a new life may have joined before the old one left.
-    fn at_address(&self, address: SocketAddr) -> Option<EndpointId> {
+    /// The endpoint with an address: a new life may have joined before the old one left, then it
+    /// is the newest; of several ranks it is the one asked for, if there is such a one.
+    fn at_address(&self, address: SocketAddr, rank: Option<u32>) -> Option<EndpointId> {
         let here = |account: &&Account| account.endpoint.address == address;
-        let newest = self.accounts.iter().flatten().filter(here);
-        newest
-            .max_by_key(|account| (account.ready, account.joined))
-            .map(|account| account.id)
+        let fitness =
+            |account: &&Account| (account.ready, account.endpoint.rank == rank, account.joined);
+        let all = self.accounts.iter().flatten().filter(here);
+        all.max_by_key(fitness).map(|account| account.id)
     }
 
     /// The block size to take for an endpoint.

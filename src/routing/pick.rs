@@ -32,12 +32,14 @@ pub fn tie_width(block_sizes: impl Iterator<Item = u32>) -> TokenCount {
 }
 
 /// The `count` best runners, best first: the least cost; among equals the fewest in
-/// flight; among those, chance.
+/// flight; among those, chance. Whoever does not go with those named so far
+/// (`goes_with(named, other)`) is not named after them.
 pub fn best(
     mut runners: Vec<Runner>,
     count: usize,
     tie_width: TokenCount,
     chance: u64,
+    goes_with: impl Fn(&[Runner], &Runner) -> bool,
 ) -> Vec<Runner> {
     let width = tie_width.max(TokenCount::new(1));
     let mut best = Vec::with_capacity(count.min(runners.len()));
@@ -66,6 +68,9 @@ pub fn best(
             break;
         };
         best.push(runners.swap_remove(winner));
+        if best.len() < count {
+            runners.retain(|other| goes_with(&best, other));
+        }
         chance = another(chance);
     }
     best

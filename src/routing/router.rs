@@ -5,6 +5,7 @@
 //! pick looks its prompts up first; the overlay of blocks in flight, the choice and the
 //! booking are then one critical section of the ledger.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -139,7 +140,10 @@ pub struct Decision {
     pub name: EndpointName,
     /// Its address.
     pub address: SocketAddr,
-    /// Further choices, best first.
+    /// The data-parallel rank to pin the request to, where one server stands before several.
+    pub rank: Option<u32>,
+    /// Further choices, best first. Each address is named once, and with a rank only addresses
+    /// that have the same one.
     pub alternates: Vec<SocketAddr>,
     /// Tokens of the request.
     pub prompt: TokenCount,
@@ -207,7 +211,7 @@ impl Reservation {
             return Served::Unknown;
         };
         self.booking = Some(booking);
-        self.state.note_sent(&self.prepared, &sent);
+        self.state.note_sent(&self.prepared, &sent, now);
         Served::Moved(to)
     }
 
@@ -285,12 +289,12 @@ impl State {
     }
 
     /// Notes in the approximate index that a request was sent to an endpoint.
-    fn note_sent(&self, prepared: &Prepared, sent: &Sent) {
+    fn note_sent(&self, prepared: &Prepared, sent: &Sent, now: Instant) {
         for chain in prepared.prompts.of_size(sent.block_size) {
             if chain.text || sent.approximate {
                 let (keys, tokens) = (&chain.keys, chain.tokens_a_block);
                 sent.recent
-                    .touch(&self.approximate, keys, tokens, sent.capacity);
+                    .touch(&self.approximate, keys, tokens, sent.capacity, now);
             }
         }
     }
@@ -346,6 +350,22 @@ impl Router {
     /// It may (or may no longer) take requests.
     pub fn set_ready(&self, id: EndpointId, ready: bool) {
         self.state.ledger.lock().set_ready(id, ready);
+    }
+
+    /// Discovery gives it other labels. Its life goes on.
+    pub fn set_labels(&self, id: EndpointId, labels: BTreeMap<String, String>) {
+        self.state.ledger.lock().set_labels(id, labels);
+    }
+
+    /// The engine's process has been another one since `since`. What was sent there before is no
+    /// longer taken to be cached (KV events tell for themselves), bookings of before of whose
+    /// end nobody will tell are over, and a report of before says nothing any more. What came
+    /// after `since` stays.
+    pub fn restarted(&self, id: EndpointId, since: Instant, now: Instant) {
+        let recent = self.state.ledger.lock().restarted(id, since, now);
+        if let Some(recent) = recent {
+            recent.forget_before(&self.state.approximate, since);
+        }
     }
 
     /// What came of asking it for a report.
@@ -423,11 +443,12 @@ impl Router {
             booking: Some(chosen.booking),
             prepared: prepared.clone(),
         };
-        self.state.note_sent(prepared, &chosen.sent);
+        self.state.note_sent(prepared, &chosen.sent, ask.now);
         Ok(Decision {
             id: chosen.id,
             name: chosen.name,
             address: chosen.address,
+            rank: chosen.rank,
             alternates: chosen.alternates,
             prompt: prepared.prompt,
             cached: chosen.cached,

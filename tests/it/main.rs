@@ -8,12 +8,16 @@ mod support;
 
 // --- Plumbing: parts of the process against doubles and the simulated engine (which shares our code).
 
+// The pages with their protection on.
+mod access;
 // The settings file and its documentation.
 mod config;
 // The world coming in: the endpoints file, probe and reports against doubles of engines.
 mod feeds;
 // Model files from a stub of the hub: which are asked for, when again, and by whom.
 mod hub;
+// The image, as a file for Docker and packed without it, and the binary alone in it.
+mod image;
 // The documentation of metrics names those that there are.
 mod metrics;
 // The whole process on port 0: pages, shutdown, errors at start.
@@ -33,6 +37,8 @@ mod demo;
 
 // Claims about what a client sees.
 mod path;
+// The same with the pool in Kubernetes: a real API server, the chart, the examples.
+mod kubernetes;
 
 // --- Parity: our work against what real engines and other implementations recorded.
 

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use bytes::{Bytes, BytesMut};
 
 use super::{Step, hand_back};
-use crate::extproc::pick::{RequestBody, RequestHead};
+use crate::extproc::pick::{Destination, RequestBody, RequestHead};
 use crate::extproc::proto::envoy::service::ext_proc::v3::{
     HttpBody, HttpHeaders, ProcessingResponse,
 };
@@ -203,7 +203,7 @@ impl RequestSide {
     }
 
     /// Answers what waited for the pick: headers, body, trailers, the destination with the first that can carry it.
-    pub(super) fn picked(&mut self, destination: &str, steps: &mut VecDeque<Step>) {
+    pub(super) fn picked(&mut self, destination: Destination<'_>, steps: &mut VecDeque<Step>) {
         let Phase::Picking(owed) = &mut self.phase else {
             return;
         };
@@ -357,7 +357,7 @@ fn join(mut chunks: Vec<Bytes>) -> Bytes {
     whole.freeze()
 }
 
-fn ensure_metadata(answer: &mut ProcessingResponse, destination: &str) {
+fn ensure_metadata(answer: &mut ProcessingResponse, destination: Destination<'_>) {
     if answer.dynamic_metadata.is_none() {
         reply::add_metadata(answer, destination);
     }

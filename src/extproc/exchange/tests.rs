@@ -40,6 +40,7 @@ struct Driver {
     exchange: Exchange,
     out: Vec<Out>,
     refuse: bool,
+    rank: Option<u32>,
     metadata: usize,
 }
 
@@ -49,6 +50,7 @@ impl Driver {
             exchange: Exchange::new(mode, CAP),
             out: Vec::new(),
             refuse: false,
+            rank: None,
             metadata: 0,
         }
     }
@@ -70,7 +72,10 @@ impl Driver {
                     if self.refuse {
                         self.exchange.refuse(Reason::Unavailable, "none");
                     } else {
-                        self.exchange.picked("10.0.0.1:8000");
+                        self.exchange.picked(Destination {
+                            addresses: "10.0.0.1:8000",
+                            rank: self.rank,
+                        });
                     }
                     Out::Pick(match body {
                         RequestBody::Unseen => Seen::Unseen,

@@ -28,6 +28,8 @@ pub(super) struct Lru {
 struct Entry {
     key: BlockKey,
     tokens: u32,
+    /// When it was last touched, in the caller's unit.
+    tick: u32,
     older: u32,
     newer: u32,
 }
@@ -74,8 +76,9 @@ impl Lru {
         held.map(|place| self.entries[place.entry as usize].key)
     }
 
-    /// Makes a block the newest; true if it was not there.
-    pub(super) fn touch(&mut self, key: BlockKey, tokens: u64) -> bool {
+    /// Makes a block the newest; true if it was not there. Ticks must not fall for
+    /// [`Lru::pop_older_than`] to find all.
+    pub(super) fn touch(&mut self, key: BlockKey, tokens: u64, tick: u32) -> bool {
         if (self.len + 1) * 8 > self.places.len() * 5 {
             self.grow();
         }
@@ -96,6 +99,7 @@ impl Lru {
             }
         };
         self.entries[entry as usize].tokens = tokens;
+        self.entries[entry as usize].tick = tick;
         self.tokens += u64::from(tokens);
         self.link(entry);
         new
@@ -115,10 +119,17 @@ impl Lru {
         Some(key)
     }
 
+    /// Takes the block that was touched longest ago, if that was before `tick`.
+    pub(super) fn pop_older_than(&mut self, tick: u32) -> Option<BlockKey> {
+        let oldest = self.entries.get(self.oldest as usize)?;
+        (oldest.tick < tick).then(|| self.pop_oldest()).flatten()
+    }
+
     fn allocate(&mut self, key: BlockKey) -> u32 {
         let fresh = Entry {
             key,
             tokens: 0,
+            tick: 0,
             older: NONE,
             newer: NONE,
         };
@@ -256,7 +267,7 @@ mod tests {
             for step in steps {
                 match step {
                     Some((key, tokens)) => {
-                        prop_assert_eq!(lru.touch(key, tokens), list.touch(key, tokens));
+                        prop_assert_eq!(lru.touch(key, tokens, 0), list.touch(key, tokens));
                     }
                     None => prop_assert_eq!(lru.pop_oldest(), list.pop_oldest()),
                 }
@@ -278,7 +289,7 @@ mod tests {
     fn places_and_entries_are_used_again() {
         let mut lru = Lru::default();
         for n in 0..100_000_u64 {
-            lru.touch(BlockKey(n.wrapping_mul(0x9e37_79b9_7f4a_7c15)), 16);
+            lru.touch(BlockKey(n.wrapping_mul(0x9e37_79b9_7f4a_7c15)), 16, 0);
             if n >= 1000 {
                 lru.pop_oldest();
             }

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::*;
 
 fn keys(range: std::ops::Range<u64>) -> Vec<BlockKey> {
@@ -15,11 +17,11 @@ fn what_was_sent_is_found_and_the_least_recent_goes_first() {
     let index = PrefixIndex::new();
     let recent = Recent::new(index.open());
     let (a, b, c) = (keys(1..11), keys(101..111), keys(201..211));
-    let capacity = TokenCount::new(25 * 16);
-    recent.touch(&index, &a, 16, capacity);
-    recent.touch(&index, &b, 16, capacity);
-    recent.touch(&index, &a, 16, capacity);
-    recent.touch(&index, &c, 16, capacity);
+    let (capacity, now) = (TokenCount::new(25 * 16), Instant::now());
+    recent.touch(&index, &a, 16, capacity, now);
+    recent.touch(&index, &b, 16, capacity, now);
+    recent.touch(&index, &a, 16, capacity, now);
+    recent.touch(&index, &c, 16, capacity, now);
     assert_eq!(matched(&index, &a), 10);
     assert_eq!(matched(&index, &b), 5, "the tail of the older prompt went");
     assert_eq!(matched(&index, &c), 10);
@@ -35,10 +37,40 @@ fn never_more_than_the_capacity_is_remembered() {
             &keys(start * 7 + 1..start * 7 + 40),
             64,
             TokenCount::new(5000),
+            Instant::now(),
         );
         assert!(index.blocks(recent.source()) * 64 <= 5000);
     }
-    assert_eq!(recent.sent.lock().keys().count(), 78);
+    assert_eq!(recent.sent.lock().blocks.keys().count(), 78);
     recent.clear(&index);
+    assert!(index.is_empty());
+}
+
+#[test]
+fn what_was_sent_before_a_moment_is_forgotten_and_what_was_sent_again_is_not() {
+    let index = PrefixIndex::new();
+    let recent = Recent::new(index.open());
+    let (a, b, c) = (keys(1..11), keys(101..111), keys(201..211));
+    let start = Instant::now();
+    let at = |seconds| start + Duration::from_secs(seconds);
+    for (sent, seconds) in [(&a, 0), (&b, 1), (&a, 5), (&c, 6)] {
+        recent.touch(&index, sent, 16, DEFAULT_CAPACITY, at(seconds));
+    }
+    recent.forget_before(&index, at(5));
+    let held = [&a, &b, &c].map(|keys| matched(&index, keys));
+    assert_eq!(held, [10, 0, 10]);
+    recent.forget_before(&index, at(7));
+    assert!(index.is_empty());
+}
+
+#[test]
+fn picks_noted_out_of_order_are_forgotten_all_the_same() {
+    let index = PrefixIndex::new();
+    let recent = Recent::new(index.open());
+    let start = Instant::now();
+    let late = start + Duration::from_secs(1);
+    recent.touch(&index, &keys(1..3), 16, DEFAULT_CAPACITY, late);
+    recent.touch(&index, &keys(101..103), 16, DEFAULT_CAPACITY, start);
+    recent.forget_before(&index, late + Duration::from_secs(1));
     assert!(index.is_empty());
 }

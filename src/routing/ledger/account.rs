@@ -136,6 +136,15 @@ impl Account {
         self.note_busy(now);
     }
 
+    /// Forgets a report of before `since`. The next one is owed from now on.
+    pub(super) fn forget_report(&mut self, since: Instant, now: Instant) {
+        if self.health.report.is_some_and(|(_, at)| at < since) {
+            self.health.report = None;
+            self.health.known_since = Some(now);
+            self.note_released();
+        }
+    }
+
     /// Served by the approximate index: no source tells what it caches.
     pub(super) fn is_approximate(&self) -> bool {
         self.feeds

@@ -56,6 +56,10 @@ impl Booking {
         self.detached
     }
 
+    pub(super) fn was_made_before(&self, moment: Instant) -> bool {
+        self.since < moment
+    }
+
     #[cfg(test)]
     pub(super) fn tail(&self) -> u64 {
         self.tail

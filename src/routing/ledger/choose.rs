@@ -7,7 +7,7 @@ use super::super::approximate::Recent;
 use super::super::block::BlockSize;
 use super::super::candidates::in_subset;
 use super::super::cost;
-use super::super::endpoint::{EndpointId, EndpointName};
+use super::super::endpoint::{Endpoint, EndpointId, EndpointName};
 use super::super::index::Match;
 use super::super::pick::{Runner, best, tie_width};
 use super::super::router::prompts::{Chain, ChainFound, Found, Prompts};
@@ -32,6 +32,7 @@ pub(in crate::routing) struct Chosen {
     pub(in crate::routing) id: EndpointId,
     pub(in crate::routing) name: EndpointName,
     pub(in crate::routing) address: SocketAddr,
+    pub(in crate::routing) rank: Option<u32>,
     pub(in crate::routing) alternates: Vec<SocketAddr>,
     pub(in crate::routing) cached: TokenCount,
     pub(in crate::routing) queued: TokenCount,
@@ -69,22 +70,37 @@ impl Ledger {
             .flatten()
             .filter_map(Account::known_block_size);
         let width = tie_width(sizes.map(BlockSize::get));
-        let winners = best(runners, ask.alternates.saturating_add(1), width, ask.chance);
-        let mut winners = winners
-            .iter()
-            .filter_map(|runner| considered.get(runner.place));
-        let Some(winner) = winners.next() else {
+        let endpoint = |runner: &Runner| {
+            let candidate = considered.get(runner.place)?;
+            Some(&self.account(candidate.id)?.endpoint)
+        };
+        let goes_with = |named: &[Runner], other: &Runner| {
+            let first = named.first().and_then(endpoint);
+            let last = named.last().and_then(endpoint);
+            let other = endpoint(other);
+            // It was asked about those before the last already.
+            last.zip(other).is_some_and(|(a, b)| a.address != b.address)
+                && first.zip(other).is_some_and(|(a, b)| may_follow(a, b))
+        };
+        let count = ask.alternates.saturating_add(1);
+        let winners = best(runners, count, width, ask.chance, goes_with);
+        let mut winners = winners.iter();
+        let winner = winners
+            .next()
+            .and_then(|winner| considered.get(winner.place));
+        let Some(winner) = winner else {
             return Err(match ask.subset {
                 Some(_) => Refusal::EmptySubset,
                 None => Refusal::NothingReady,
             });
         };
         let alternates = winners
-            .filter_map(|candidate| Some(self.account(candidate.id)?.endpoint.address))
+            .filter_map(|runner| Some(endpoint(runner)?.address))
             .collect();
         // Found a line ago, under the same lock.
         let account = self.account(winner.id).ok_or(Refusal::NothingReady)?;
-        let (name, address) = (account.endpoint.name.clone(), account.endpoint.address);
+        let Endpoint { address, rank, .. } = account.endpoint;
+        let name = account.endpoint.name.clone();
         let woke = account.is_idle();
         let sent = self.sent(account);
         let terms = Terms {
@@ -100,6 +116,7 @@ impl Ledger {
             id,
             name,
             address,
+            rank,
             alternates,
             cached,
             queued,
@@ -120,14 +137,13 @@ impl Ledger {
         let now_at = self
             .bookings
             .get(&booking)
-            .and_then(|booking| booking.endpoint());
-        if now_at
-            .and_then(|id| self.account(id))
-            .is_some_and(|a| a.endpoint.address == address)
-        {
+            .and_then(|booking| self.account(booking.endpoint()?));
+        // Whichever rank of it: the gateway names the address alone, and the request was pinned.
+        if now_at.is_some_and(|account| account.endpoint.address == address) {
             return Err(Served::AsPicked);
         }
-        self.at_address(address).ok_or(Served::Unknown)
+        let rank = now_at.and_then(|account| account.endpoint.rank);
+        self.at_address(address, rank).ok_or(Served::Unknown)
     }
 
     /// Moves a booking; the new one, and where to note the request as sent.
@@ -295,6 +311,13 @@ impl Ledger {
             depth += 1;
         }
     }
+}
+
+/// Whether the gateway may be told to try `other` when `first` fails. It sends the rank of the
+/// first wherever it tries, so a pinned request may go only to the same rank elsewhere: a server
+/// without ranks would refuse rank 1, and another rank's cache is not this one's.
+fn may_follow(first: &Endpoint, other: &Endpoint) -> bool {
+    first.rank.is_none() || first.rank == other.rank
 }
 
 /// Who is in the running. When the guards leave nobody, those they left out are.

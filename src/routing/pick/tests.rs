@@ -12,7 +12,8 @@ fn runners(list: &[(u64, u32)]) -> Vec<Runner> {
 }
 
 fn places(list: &[(u64, u32)], count: usize, width: u64, chance: u64) -> Vec<usize> {
-    best(runners(list), count, TokenCount::new(width), chance)
+    let anyone = |_: &[Runner], _: &Runner| true;
+    best(runners(list), count, TokenCount::new(width), chance, anyone)
         .into_iter()
         .map(|runner| runner.place)
         .collect()
@@ -48,6 +49,15 @@ fn alternates_come_in_order_without_repeats() {
     assert_eq!(places(&list, 4, 16, 3), [1, 2, 3, 0]);
     assert_eq!(places(&list, 9, 16, 3).len(), 4);
     assert!(places(&[], 3, 16, 3).is_empty());
+}
+
+#[test]
+fn whoever_does_not_go_with_the_named_is_not_named_after_them() {
+    let list = [(900, 0), (100, 0), (500, 0), (300, 0)];
+    let same_half = |named: &[Runner], other: &Runner| named[0].place / 2 == other.place / 2;
+    let named = best(runners(&list), 4, TokenCount::new(16), 3, same_half);
+    let places: Vec<usize> = named.iter().map(|runner| runner.place).collect();
+    assert_eq!(places, [1, 0]);
 }
 
 #[test]

@@ -14,6 +14,8 @@ use super::*;
 mod flight;
 mod herd;
 mod ledger;
+mod ranks;
+mod restarts;
 
 pub(super) fn settings(policy: Policy) -> Settings {
     Settings {
@@ -68,8 +70,13 @@ impl Pool {
     }
 
     pub(super) fn join(&mut self, n: u16) {
-        let id = self.router.join(endpoint(n));
-        let mut view = self.router.cache_view(id, 0);
+        self.join_as(endpoint(n));
+    }
+
+    pub(super) fn join_as(&mut self, endpoint: Endpoint) {
+        let rank = endpoint.rank.unwrap_or(0);
+        let id = self.router.join(endpoint);
+        let mut view = self.router.cache_view(id, rank);
         view.set_feed(FeedState::Live);
         self.router.set_ready(id, true);
         self.router.report(id, ReportOutcome::NoPage, self.now);

@@ -303,7 +303,7 @@ pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T
 }
 
 /// The last lines of a file.
-fn tail(file: &Path, lines: usize) -> String {
+pub(crate) fn tail(file: &Path, lines: usize) -> String {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     let skipped = text.lines().count().saturating_sub(lines);
     let lines: Vec<_> = text.lines().skip(skipped).collect();

@@ -1,8 +1,10 @@
-//! What integration tests stand on: real tools, a real Envoy, whole fleets, free ports, requests down to the bytes.
+//! What integration tests stand on: real tools, a real Envoy, a real API server, whole fleets, free ports, requests down to the bytes.
 
+pub(crate) mod cluster;
 pub(crate) mod envoy;
 pub(crate) mod envoy_config;
 pub(crate) mod fleet;
 pub(crate) mod http;
 pub(crate) mod ports;
+pub(crate) mod process;
 pub(crate) mod tools;

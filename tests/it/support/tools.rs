@@ -9,6 +9,46 @@ use std::path::{Path, PathBuf};
 /// Where it is missing, a test that needs it is left out and says so; with `CI` set that is a failure.
 pub(crate) fn tool(name: &str) -> Option<PathBuf> {
     let found = find(name, |variable| env::var_os(variable).map(PathBuf::from));
+    present(found, name)
+}
+
+/// The folder that holds etcd, kube-apiserver and kubectl: `KUBEBUILDER_ASSETS`, as is customary, else
+/// the folder that `scripts/tools.sh` fills. Missing ones are handled as in [`tool`].
+pub(crate) fn kubernetes() -> Option<PathBuf> {
+    const PROGRAMS: [&str; 3] = ["etcd", "kube-apiserver", "kubectl"];
+    let holds_all = |folder: &PathBuf| PROGRAMS.iter().all(|name| is_program(&folder.join(name)));
+    if let Some(chosen) = env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from) {
+        assert!(
+            holds_all(&chosen),
+            "KUBEBUILDER_ASSETS is {}, which does not hold all of {PROGRAMS:?}",
+            chosen.display()
+        );
+        return Some(chosen);
+    }
+    let bin = folder(|variable| env::var_os(variable).map(PathBuf::from))?.join("bin");
+    present(Some(bin).filter(holds_all), "kubernetes")
+}
+
+/// The folder with the definitions of InferencePool and of the Gateway API: `WARMPATH_CRDS`, else where
+/// `scripts/tools.sh` puts them.
+pub(crate) fn crds() -> Option<PathBuf> {
+    if let Some(chosen) = env::var_os("WARMPATH_CRDS").map(PathBuf::from) {
+        assert!(
+            chosen.is_dir(),
+            "WARMPATH_CRDS names {}, which is no folder",
+            chosen.display()
+        );
+        return Some(chosen);
+    }
+    let tools = folder(|variable| env::var_os(variable).map(PathBuf::from))?;
+    let versions = std::fs::read_dir(tools).into_iter().flatten().flatten();
+    let versions =
+        versions.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"crds-"));
+    present(versions.map(|entry| entry.path()).max(), "crds")
+}
+
+/// Says of something missing that tests are left out for it; with `CI` set that is a failure.
+fn present(found: Option<PathBuf>, name: &str) -> Option<PathBuf> {
     if found.is_none() {
         assert!(
             env::var_os("CI").is_none(),
@@ -17,6 +57,12 @@ pub(crate) fn tool(name: &str) -> Option<PathBuf> {
         println!("left out: {name} is missing (scripts/tools.sh {name} installs it)");
     }
     found
+}
+
+/// The folder that `scripts/tools.sh` fills.
+fn folder(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    let cache = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
+    variable("WARMPATH_TOOLS").or_else(|| Some(cache?.join("warmpath")))
 }
 
 /// Looks for `name` in the places that `variable` names.
@@ -31,9 +77,7 @@ fn find(name: &str, variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBu
         );
         return Some(chosen);
     }
-    let cache = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
-    let tools = variable("WARMPATH_TOOLS").or_else(|| Some(cache?.join("warmpath")));
-    let installed = tools.map(|tools| tools.join("bin"));
+    let installed = folder(&variable).map(|tools| tools.join("bin"));
     let path = variable("PATH").unwrap_or_default();
     installed
         .into_iter()

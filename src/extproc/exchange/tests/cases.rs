@@ -117,6 +117,51 @@ fn a_body_cut_off_by_the_gateway_is_partial() {
     );
 }
 
+/// What the answers to a request set besides the destination, and with which action.
+fn set_beside_destination(mode: BodyMode, rank: Option<u32>) -> Vec<(String, Bytes, i32)> {
+    let mut driver = Driver::new(mode);
+    driver.rank = rank;
+    let mut set = Vec::new();
+    for message in [request_headers(false), request_body("{}", true)] {
+        driver.exchange.receive(message);
+        while let Some(step) = driver.exchange.next_step() {
+            match step {
+                Step::Pick(..) => driver.exchange.picked(Destination {
+                    addresses: "10.0.0.1:8000",
+                    rank,
+                }),
+                Step::Answer(answer) => {
+                    let common = match answer.response.unwrap() {
+                        Response::RequestHeaders(headers) => headers.response,
+                        Response::RequestBody(body) => body.response,
+                        other => panic!("{other:?}"),
+                    };
+                    let mutation = common.unwrap().header_mutation.unwrap_or_default();
+                    set.extend(mutation.set_headers.into_iter().map(|option| {
+                        let header = option.header.unwrap();
+                        assert!(header.value.is_empty());
+                        (header.key, header.raw_value, option.append_action)
+                    }));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    set.retain(|(key, ..)| key != DESTINATION);
+    set
+}
+
+#[test]
+fn the_rank_goes_with_the_destination_in_every_mode_and_overwrites_a_clients_own() {
+    let overwrite = 2; // OVERWRITE_IF_EXISTS_OR_ADD
+    for mode in MODES {
+        let pinned = set_beside_destination(mode, Some(1));
+        let expected = ("x-data-parallel-rank".to_owned(), "1".into(), overwrite);
+        assert_eq!(pinned, [expected], "{mode:?}");
+        assert_eq!(set_beside_destination(mode, None), [], "{mode:?}");
+    }
+}
+
 #[test]
 fn a_client_that_writes_its_own_destination_loses_it_before_the_pick() {
     let mut driver = Driver::new(BodyMode::Buffered);

@@ -77,7 +77,9 @@ enum Step {
     },
     Clear(usize),
     Leave(usize),
-    Join,
+    Join(Option<u32>),
+    /// The engine has been another since so many microseconds.
+    Restarted(usize, u64),
     Feed(usize, bool),
     Pass(u64),
 }
@@ -98,7 +100,8 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(endpoint, prompt, tokens, shared)| Step::Store { endpoint, prompt, tokens, shared }),
         1 => any::<usize>().prop_map(Step::Clear),
         1 => any::<usize>().prop_map(Step::Leave),
-        1 => Just(Step::Join),
+        1 => prop::option::of(0_u32..3).prop_map(Step::Join),
+        1 => (any::<usize>(), 0_u64..60_000).prop_map(|(n, us)| Step::Restarted(n, us)),
         1 => (any::<usize>(), any::<bool>()).prop_map(|(n, live)| Step::Feed(n, live)),
         2 => (0_u64..50_000).prop_map(Step::Pass),
     ]
@@ -106,6 +109,14 @@ fn step() -> impl Strategy<Value = Step> {
 
 fn prompt_of(prompt: u32, own: usize, shared: usize) -> Vec<u32> {
     joined(&[&tokens(1_000, shared), &tokens(prompt, own)])
+}
+
+/// With alternates, whose addresses are checked whenever a decision is kept.
+fn ask(pool: &Pool, chance: u64) -> Ask<'static> {
+    Ask {
+        alternates: 3,
+        ..pool.ask(chance)
+    }
 }
 
 struct World {
@@ -137,7 +148,7 @@ impl World {
                     prepared
                 };
                 self.held
-                    .extend(pool.router.pick(&prepared, &pool.ask(u64::from(prompt))));
+                    .extend(pool.router.pick(&prepared, &ask(pool, u64::from(prompt))));
             }
             Step::Estimate { bytes } => {
                 let sequences = [Sequence::Estimate {
@@ -146,7 +157,7 @@ impl World {
                 }];
                 let prepared = pool.router.prepare(&sequences, &Scope::default());
                 self.held
-                    .extend(pool.router.pick(&prepared, &pool.ask(bytes as u64)));
+                    .extend(pool.router.pick(&prepared, &ask(pool, bytes as u64)));
             }
             Step::Prefilled(n) if n_held > 0 => {
                 self.held[n % n_held].reservation.prefilled(pool.now);
@@ -176,9 +187,18 @@ impl World {
                 // Its view lives on, as a subscriber that has not noticed would.
                 pool.router.leave(pool.ids[n % n_views]);
             }
-            Step::Join => {
-                pool.join(self.joined % 6);
+            Step::Join(rank) => {
+                pool.join_as(Endpoint {
+                    rank,
+                    ..endpoint(self.joined % 6)
+                });
                 self.joined += 1;
+            }
+            Step::Restarted(n, ago) if n_views > 0 => {
+                let since = pool.now.checked_sub(Duration::from_micros(ago));
+                let since = since.unwrap_or(pool.now);
+                pool.router
+                    .restarted(pool.ids[n % n_views], since, pool.now);
             }
             Step::Feed(n, live) if n_views > 0 => {
                 let state = if live {
@@ -204,6 +224,14 @@ proptest! {
             // Releasing more than was booked trips an assertion of the ledger itself.
             world.take(step);
             world.pool.router.state.ledger.lock().check();
+            if let Some(decision) = world.held.last() {
+                let mut named = decision.alternates.clone();
+                named.push(decision.address);
+                let count = named.len();
+                named.sort_unstable();
+                named.dedup();
+                prop_assert_eq!(named.len(), count, "an address is named twice");
+            }
         }
         world.held.clear();
         world.pool.now += Duration::from_secs(7_200);

@@ -1,0 +1,327 @@
+//! What happens when something is told of the pool or its Pods? One task hears both and sends versions.
+
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::{AbortHandle, JoinError, JoinSet};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::collection::Collection;
+use super::condition::Conditions;
+use super::follow::{Event, follow};
+use super::inference_pool::{InferencePool, Spec};
+use super::object::{Object, Refusal};
+use super::pod::Pod;
+use super::view::{PodWatch, View};
+use super::{Kubernetes, Target};
+use crate::feeds::pool::Pool;
+use crate::metrics::kube::{KubeMetrics, Resource};
+use crate::readiness::{Awaited, Readiness};
+
+/// Events between a follower and us. A follower that is ahead waits: the API server keeps the rest.
+const EVENTS: usize = 64;
+
+/// Why the watch is no more.
+#[derive(Debug, thiserror::Error)]
+pub enum WatchError {
+    /// A follower ended, though it was not told to.
+    #[error("a follower of the Kubernetes API ended by itself")]
+    Ended,
+    /// A follower panicked.
+    #[error("a follower of the Kubernetes API failed")]
+    Panicked(#[source] JoinError),
+}
+
+/// Watches until `stop`.
+pub(super) async fn run(
+    source: Kubernetes,
+    sender: watch::Sender<Option<Arc<Pool>>>,
+    readiness: &Readiness,
+    metrics: &KubeMetrics,
+    stop: CancellationToken,
+) -> Result<(), WatchError> {
+    let described = source.describe();
+    let mut watching = Watching {
+        awaited: Some(readiness.wait_for(described.clone())),
+        view: View::new(source.namespace.clone()),
+        conditions: Conditions::new(readiness, metrics),
+        tasks: JoinSet::new(),
+        pods: None,
+        due: None,
+        described,
+        readiness,
+        sender,
+        source,
+    };
+    let mut pool = watching.start();
+    loop {
+        let due = watching.due;
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => return Ok(()),
+            () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => watching.publish(),
+            event = next(&mut pool) => watching.pool_event(event),
+            event = next_of_pods(&mut watching.pods) => watching.pod_event(event),
+            Some(ended) = watching.tasks.join_next() => match ended {
+                Err(aborted) if aborted.is_cancelled() => {}
+                Err(panicked) => return Err(WatchError::Panicked(panicked)),
+                Ok(()) => return Err(WatchError::Ended),
+            },
+        }
+    }
+}
+
+struct PodFollower {
+    events: mpsc::Receiver<Event<Pod>>,
+    task: AbortHandle,
+}
+
+/// The next event; never, where nothing is followed or the follower ended, which its task tells.
+async fn next<T>(events: &mut Option<mpsc::Receiver<Event<T>>>) -> Event<T> {
+    let event = match events {
+        Some(events) => events.recv().await,
+        None => None,
+    };
+    match event {
+        Some(event) => event,
+        None => std::future::pending().await,
+    }
+}
+
+async fn next_of_pods(pods: &mut Option<PodFollower>) -> Event<Pod> {
+    let event = match pods {
+        Some(pods) => pods.events.recv().await,
+        None => None,
+    };
+    match event {
+        Some(event) => event,
+        None => std::future::pending().await,
+    }
+}
+
+struct Watching<'a> {
+    source: Kubernetes,
+    described: String,
+    view: View,
+    conditions: Conditions<'a>,
+    tasks: JoinSet<()>,
+    pods: Option<PodFollower>,
+    /// When the next version is to be made, if something changed.
+    due: Option<Instant>,
+    sender: watch::Sender<Option<Arc<Pool>>>,
+    readiness: &'a Readiness,
+    /// Held while there is no pool.
+    awaited: Option<Awaited>,
+}
+
+impl Watching<'_> {
+    /// Begins with what the target names.
+    fn start(&mut self) -> Option<mpsc::Receiver<Event<InferencePool>>> {
+        info!(pool = self.described, "watching Kubernetes");
+        match self.source.target.clone() {
+            Target::Pool { name, group } => {
+                let fields = Some(format!("metadata.name={name}"));
+                let pools = self.collection(Resource::InferencePools, group, None, fields);
+                Some(self.follow(pools).0)
+            }
+            Target::Pods { selector, ports } => {
+                let todo = self.view.set_spec(Spec { selector, ports });
+                self.watch_pods(todo);
+                None
+            }
+        }
+    }
+
+    fn collection(
+        &self,
+        resource: Resource,
+        group: String,
+        labels: Option<String>,
+        fields: Option<String>,
+    ) -> Collection {
+        Collection {
+            client: self.source.client.clone(),
+            resource,
+            group,
+            namespace: self.source.namespace.clone(),
+            labels,
+            fields,
+        }
+    }
+
+    fn follow<T: Object>(&mut self, what: Collection) -> (mpsc::Receiver<Event<T>>, AbortHandle) {
+        self.conditions.started(what.resource);
+        let (send, events) = mpsc::channel(EVENTS);
+        let task = self.tasks.spawn(follow::<T>(what, self.source.pace, send));
+        (events, task)
+    }
+
+    fn watch_pods(&mut self, todo: PodWatch) {
+        if todo == PodWatch::Keep {
+            return;
+        }
+        if let Some(former) = self.pods.take() {
+            former.task.abort();
+            self.conditions.ended(Resource::Pods);
+        }
+        if let PodWatch::Start(selector) = todo {
+            let labels = Some(selector.as_str().to_owned());
+            let pods = self.collection(Resource::Pods, String::new(), labels, None);
+            let (events, task) = self.follow(pods);
+            self.pods = Some(PodFollower { events, task });
+        }
+    }
+
+    fn pool_event(&mut self, event: Event<InferencePool>) {
+        const RESOURCE: Resource = Resource::InferencePools;
+        let Target::Pool { name: ours, .. } = &self.source.target else {
+            return;
+        };
+        match event {
+            // The server was asked for this one alone; a server that gives more is not to confuse us.
+            Event::Listed(objects) => {
+                let found = objects.into_iter().find(|object| {
+                    let name = name(object);
+                    name == ours || name.is_empty()
+                });
+                match found {
+                    Some(object) => self.set_pool(object),
+                    None => self.clear_pool(),
+                }
+            }
+            Event::Applied(object) if name(&object) == ours => self.set_pool(object),
+            Event::Deleted { name } if name == *ours => self.clear_pool(),
+            Event::Applied(_) | Event::Deleted { .. } => {}
+            Event::Connected => self.conditions.connected(RESOURCE),
+            Event::Lost(trouble) => self.conditions.lost(RESOURCE, &trouble),
+            Event::Failed(trouble) => self.conditions.failed(RESOURCE, trouble),
+        }
+    }
+
+    fn set_pool(&mut self, object: Result<InferencePool, Refusal>) {
+        match object {
+            Ok(pool) if pool.terminating => self.clear_pool(),
+            Ok(pool) => {
+                self.conditions
+                    .settled(Resource::InferencePools, &pool.identity.name);
+                self.conditions.pool(None);
+                let todo = self.view.set_spec(pool.spec);
+                self.watch_pods(todo);
+                self.changed();
+            }
+            Err(refusal) => {
+                self.conditions.refused(Resource::InferencePools, &refusal);
+                let problem = format!(
+                    "version {} of the {} cannot be read and is passed over: {}",
+                    refusal.identity.version, self.described, refusal.problem
+                );
+                self.conditions.pool(Some(problem));
+            }
+        }
+    }
+
+    fn clear_pool(&mut self) {
+        self.conditions.settled_but(Resource::InferencePools, &[]);
+        self.conditions.pool(None);
+        let todo = self.view.clear();
+        self.watch_pods(todo);
+        // At once: nobody is to be sent to a pool that is gone.
+        self.publish();
+    }
+
+    fn pod_event(&mut self, event: Event<Pod>) {
+        const RESOURCE: Resource = Resource::Pods;
+        match event {
+            Event::Listed(objects) => {
+                let (mut pods, mut refusals) = (Vec::new(), Vec::new());
+                for object in objects {
+                    match object {
+                        Ok(pod) => pods.push(pod),
+                        Err(refusal) => refusals.push(refusal),
+                    }
+                }
+                self.conditions.settled_but(RESOURCE, &refusals);
+                for refusal in &refusals {
+                    self.conditions.refused(RESOURCE, refusal);
+                }
+                self.view.set_pods(pods, &refusals);
+                self.changed();
+            }
+            Event::Applied(Ok(pod)) => {
+                self.conditions.settled(RESOURCE, &pod.identity.name);
+                self.view.set_pod(pod);
+                self.changed();
+            }
+            Event::Applied(Err(refusal)) => {
+                self.conditions.refused(RESOURCE, &refusal);
+                self.view.refuse_pod(&refusal);
+                self.changed();
+            }
+            Event::Deleted { name } => {
+                self.conditions.settled(RESOURCE, &name);
+                self.view.remove_pod(&name);
+                self.changed();
+            }
+            Event::Connected => self.conditions.connected(RESOURCE),
+            Event::Lost(trouble) => self.conditions.lost(RESOURCE, &trouble),
+            Event::Failed(trouble) => self.conditions.failed(RESOURCE, trouble),
+        }
+    }
+
+    /// A version is due, soon: what comes until then goes into the same one.
+    fn changed(&mut self) {
+        let gather = self.source.pace.gather;
+        self.due.get_or_insert_with(|| Instant::now() + gather);
+    }
+
+    fn publish(&mut self) {
+        self.due = None;
+        let (next, news) = self.view.pool();
+        for note in news {
+            warn!(
+                pod = note.pod,
+                note = note.text,
+                "Pod is not as its owner may think"
+            );
+        }
+        let same = match (&*self.sender.borrow(), &next) {
+            (Some(before), Some(next)) => Arc::ptr_eq(before, next),
+            (None, None) => true,
+            _ => false,
+        };
+        if same {
+            return;
+        }
+        match &next {
+            Some(pool) if self.awaited.is_some() => {
+                info!(
+                    pool = self.described,
+                    endpoints = pool.members().len(),
+                    "pool is there"
+                );
+            }
+            Some(_) => {}
+            None => {
+                warn!(pool = self.described, "pool is gone, nothing can be picked");
+                let readiness = self.readiness;
+                self.awaited
+                    .get_or_insert_with(|| readiness.wait_for(self.described.clone()));
+            }
+        }
+        let there = next.is_some();
+        self.sender.send_replace(next);
+        if there {
+            self.awaited = None;
+        }
+    }
+}
+
+/// The name of an object, as far as it can be read.
+fn name<T: Object>(object: &Result<T, Refusal>) -> &str {
+    match object {
+        Ok(object) => &object.identity().name,
+        Err(refusal) => &refusal.identity.name,
+    }
+}
