@@ -5,7 +5,6 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use clap::Parser;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -22,7 +21,7 @@ use warmpath::{app, bench, demo, engine};
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    let args = match Args::read(std::env::args_os()) {
         Ok(args) => args,
         Err(usage) => {
             // Help and version are "errors" with code 0; usage errors have code 2.
@@ -45,7 +44,7 @@ fn run(args: Args) -> anyhow::Result<()> {
         writeln!(std::io::stdout(), "warmpath {}", env!("CARGO_PKG_VERSION"))?;
         return Ok(());
     }
-    let log = telemetry::init(args.log.log_format, args.log_level())?;
+    let log = telemetry::init(args.log_format(), args.log_level())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
