@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use super::*;
 use crate::args::Command;
 use crate::extproc::pick::{Flight, Pick, Rejection, RequestBody, RequestHead, Usage};
-use crate::extproc::server::{BodyMode, Security, Settings, serve};
+use crate::extproc::server::{BodyMode, Security, Settings, TestHeaders, serve};
 use crate::metrics::wire::WireMetrics;
 
 /// Sends everything to one place, or refuses.
@@ -55,6 +55,7 @@ async fn measured(pick: Fixed, security: Security, flags: &[&str]) -> Report {
         default_body_mode: BodyMode::Streamed,
         pick_timeout: std::time::Duration::from_secs(1),
         body_timeout: std::time::Duration::from_secs(60),
+        test_headers: TestHeaders::Ignored,
     };
     let metrics = Arc::new(WireMetrics::register(&prometheus::Registry::new()).unwrap());
     let (_ready, readiness) = watch::channel(true);

@@ -242,6 +242,8 @@ impl File {
             default_body_mode: self.default_body_mode.into(),
             pick_timeout: self.limits.pick_timeout.0,
             body_timeout: self.limits.body_timeout.0,
+            // A test's wish is a flag: no settings file may carry it into production.
+            test_headers: server::TestHeaders::Ignored,
         }
     }
 }

@@ -23,7 +23,7 @@ use super::proto::envoy::service::ext_proc::v3::{
     ProcessingRequest, ProcessingResponse, processing_request::Request,
 };
 use super::reply::{self, MAX_CHUNK_BYTES};
-use super::server::BodyMode;
+use super::server::{BodyMode, TestHeaders};
 use crate::metrics::wire::{Direction, Oddity, Reason};
 
 /// What is to be done next.
@@ -95,10 +95,10 @@ pub(super) struct Exchange {
 
 impl Exchange {
     /// Nothing came yet; `mode` holds for both bodies unless the gateway says otherwise.
-    pub(super) fn new(mode: BodyMode, max_body_bytes: usize) -> Self {
+    pub(super) fn new(mode: BodyMode, max_body_bytes: usize, test_headers: TestHeaders) -> Self {
         Self {
-            request: RequestSide::new(mode, max_body_bytes),
-            response: ResponseSide::new(mode),
+            request: RequestSide::new(mode, max_body_bytes, test_headers),
+            response: ResponseSide::new(mode, test_headers),
             steps: VecDeque::new(),
             refused: false,
         }

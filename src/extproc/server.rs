@@ -62,6 +62,17 @@ pub struct Settings {
     pub pick_timeout: Duration,
     /// Longest time we wait for the rest of a request body.
     pub body_timeout: Duration,
+    /// The headers of the gateway conformance suite.
+    pub test_headers: TestHeaders,
+}
+
+/// Whether the headers of the gateway conformance suite have a meaning. They let any client choose its endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TestHeaders {
+    /// They are headers like any other.
+    Ignored,
+    /// One restricts the pick, another tells who served.
+    Obeyed,
 }
 
 /// gRPC messages are larger than the bodies in them: room for headers and metadata. It also leaves room for a body that

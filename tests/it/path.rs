@@ -4,6 +4,7 @@
 //! and ends with nothing booked anywhere.
 
 mod bodies;
+mod conformance;
 mod departures;
 mod guards;
 mod modes;
