@@ -40,7 +40,16 @@ async fn restricted_to(
     let mut exchange = Exchange::open(channel).await;
     exchange.send(selecting(selection, true)).await;
     exchange.request_headers().await;
-    harness.asked().await.0.subset
+    asked(harness).await
+}
+
+/// Whom the next pick was restricted to; what is told of exchanges before it is passed over.
+async fn asked(harness: &mut Harness) -> Option<Vec<SubsetEntry>> {
+    loop {
+        if let Event::Asked(head, _) = harness.event().await {
+            return head.subset;
+        }
+    }
 }
 
 /// The value of the suite's header in the answer to response headers.
@@ -184,13 +193,7 @@ async fn unless_asked_for_they_are_headers_like_any_other() {
         .send(head.metadata(SUBSET_NAMESPACE, SUBSET, hint))
         .await;
     hinted.request_headers().await;
-    // What the first exchange went through comes before.
-    let subset = loop {
-        if let Event::Asked(head, _) = harness.event().await {
-            break head.subset;
-        }
-    };
     let expected = vec![SubsetEntry::Endpoint("10.0.0.9:1".parse().unwrap())];
-    assert_eq!(subset, Some(expected));
+    assert_eq!(asked(&mut harness).await, Some(expected));
     assert_eq!(TEST_SELECTION, "test-epp-endpoint-selection");
 }
