@@ -10,6 +10,8 @@ mod support;
 
 // The settings file and its documentation.
 mod config;
+// The flags of other endpoint pickers, given to the program itself.
+mod flags;
 // The world coming in: the endpoints file, probe and reports against doubles of engines.
 mod feeds;
 // Model files from a stub of the hub: which are asked for, when again, and by whom.

@@ -14,6 +14,7 @@ mod restarts;
 mod spread;
 mod subsets;
 mod tunnels;
+mod unpicked;
 mod warmth;
 
 use serde_json::{Value, json};
