@@ -1,10 +1,13 @@
 //! The command line of other endpoint pickers: the program starts with it and says what of it has no meaning here.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use clap::CommandFactory as _;
 use serde_json::Value;
+use warmpath::args::Args;
 
 const CONFIG: &str = "apiVersion: inference.networking.x-k8s.io/v1alpha1
 kind: EndpointPickerConfig
@@ -116,7 +119,12 @@ fn each_flag_and_each_part_of_a_config_is_told_once() {
     let warnings = folder.warnings(&flags, None);
     let told: Vec<_> = warnings
         .iter()
-        .map(|line| line["flag"].as_str().or(line["part"].as_str()).unwrap())
+        .map(|line| {
+            line["flag"]
+                .as_str()
+                .or_else(|| line["part"].as_str())
+                .unwrap()
+        })
         .collect();
     assert_eq!(
         told,
@@ -197,6 +205,72 @@ fn a_file_of_the_wrong_kind_is_refused_with_the_flag_that_takes_it() {
         let refusal = folder.refusal(&flags);
         assert!(refusal.contains(expected), "{flags:?}: {refusal}");
     }
+}
+
+/// The flags of `serve`, those of other pickers apart.
+fn flags_of_serve() -> [BTreeSet<String>; 2] {
+    let mut command = Args::command();
+    command.build();
+    let serve = command.find_subcommand("serve").unwrap();
+    let mut flags = [BTreeSet::new(), BTreeSet::new()];
+    for argument in serve.get_arguments() {
+        let Some(name) = argument.get_long() else {
+            continue;
+        };
+        let of_others = argument
+            .get_help_heading()
+            .is_some_and(|heading| heading.contains("other endpoint pickers"));
+        flags[usize::from(of_others)].insert(format!("--{name}"));
+    }
+    flags
+}
+
+fn page(name: &str) -> String {
+    std::fs::read_to_string(
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("docs")
+            .join(name),
+    )
+    .unwrap()
+}
+
+#[test]
+fn every_flag_is_documented_and_every_documented_one_exists() {
+    let [own, others] = flags_of_serve();
+    let documented: BTreeSet<_> = page("configuration.md")
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split(['`', ' ', '[']).next())
+        .filter(|flag| flag.starts_with("--"))
+        .map(str::to_owned)
+        .collect();
+    let own: BTreeSet<_> = own
+        .difference(&["--help".to_owned()].into())
+        .cloned()
+        .collect();
+    assert_eq!(documented, own);
+
+    let migrating = page("migrating.md");
+    let told: BTreeSet<_> = migrating
+        .lines()
+        .filter(|line| line.starts_with("| `-"))
+        .flat_map(|row| row.split(" | ").next().unwrap_or_default().split('`'))
+        .filter_map(|word| word.split(['=', ' ']).next())
+        .filter(|word| word.starts_with("--"))
+        .map(str::to_owned)
+        .collect();
+    let missing: Vec<_> = others.difference(&told).collect();
+    assert!(
+        missing.is_empty(),
+        "missing in docs/migrating.md: {missing:?}"
+    );
+    let invented: Vec<_> = told
+        .iter()
+        .filter(|flag| !own.contains(*flag) && !others.contains(*flag))
+        .collect();
+    assert!(
+        invented.is_empty(),
+        "only in docs/migrating.md: {invented:?}"
+    );
 }
 
 #[test]

@@ -92,12 +92,15 @@ fn promtool(folder: &Path, arguments: &[&str]) {
     assert!(output.status.success(), "{told}");
 }
 
+/// Series with their values, and the alerts that fire.
+type Case = (Vec<(String, &'static str)>, &'static [&'static str]);
+
 /// A rule test: these samples a minute for an hour, and which of the alerts fire at its end.
 fn rule_test(series: &[(&str, &str)], firing: &[&str]) -> serde_json::Value {
     let alerts = [
         "WarmpathBypassed",
         "WarmpathPartlyBypassed",
-        "WarmpathNotObeyed",
+        "WarmpathServedElsewhere",
     ];
     let page = file("docs/metrics.md");
     let expected = |alert: &&str| {
@@ -149,7 +152,7 @@ fn the_documented_alerts_fire_when_engines_serve_what_no_pick_led_to_and_only_th
             rise,
         )]
     };
-    let cases: [(Vec<(String, &str)>, &[&str]); 6] = [
+    let cases: [Case; 6] = [
         // Each engine finishes 20, half of them picked by each replica.
         ([watched("0+20x60"), picked("0+10x60")].concat(), &[]),
         // Nobody was ever picked for: there is no series at all.
@@ -172,7 +175,7 @@ fn the_documented_alerts_fire_when_engines_serve_what_no_pick_led_to_and_only_th
                 &elsewhere("0+10x60"),
             ]
             .concat(),
-            &["WarmpathNotObeyed"],
+            &["WarmpathServedElsewhere"],
         ),
     ];
     let tests: Vec<_> = cases

@@ -66,7 +66,7 @@ async fn a_request_goes_where_the_suite_says_and_the_answer_tells_who_served() {
         .run(async |fleet: &mut Fleet| {
             let envoy = &fleet.envoy;
             let [a, b, c] = [0, 1, 2].map(|at| fleet.echoes[at].address.to_string());
-            assert_eq!(served(envoy, &b).await, [b.clone()]);
+            assert_eq!(served(envoy, &b).await, [b.as_str()]);
             let mut two = [a.clone(), c.clone()];
             two.sort_unstable();
             assert_eq!(served(envoy, &format!("{a},{c}")).await, two);
@@ -88,7 +88,7 @@ async fn a_request_goes_where_the_suite_says_and_the_answer_tells_who_served() {
             let hint = Subset::List(vec![a.clone()]);
             let hinting = fleet.another_envoy(|envoy| envoy.subset = hint).await;
             let other = all.iter().find(|address| **address != a).expect("three");
-            assert_eq!(served(&hinting, other).await, [other.clone()]);
+            assert_eq!(served(&hinting, other).await, [other.as_str()]);
             let body = completion(ids(1, 100)).to_string();
             let ordinary = http::post(hinting.picked(), COMPLETIONS, &[], body).await;
             assert_eq!(ordinary.header(SERVED), Some(a.as_str()));
