@@ -22,6 +22,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint};
+use warmpath::extproc::exchange::{BodyMode, TestHeaders};
 use warmpath::extproc::pick::{Flight, Pick, Rejection, RequestBody, RequestHead, Usage};
 use warmpath::extproc::proto::envoy::config::core::v3::{HeaderMap, HeaderValue};
 use warmpath::extproc::proto::envoy::service::ext_proc::v3::external_processor_client::ExternalProcessorClient;
@@ -29,7 +30,7 @@ use warmpath::extproc::proto::envoy::service::ext_proc::v3::{
     HttpBody, HttpHeaders, ProcessingRequest, body_mutation::Mutation, processing_request::Request,
     processing_response::Response,
 };
-use warmpath::extproc::server::{self, BodyMode, Security, Settings, TestHeaders};
+use warmpath::extproc::server::{self, Security, Settings};
 use warmpath::metrics::wire::WireMetrics;
 
 const SERVER: &str = "WARMPATH_BENCH_SERVER";

@@ -9,8 +9,9 @@ use tokio::task::JoinSet;
 
 use super::*;
 use crate::args::Command;
+use crate::extproc::exchange::{BodyMode, TestHeaders};
 use crate::extproc::pick::{Flight, Pick, Rejection, RequestBody, RequestHead, Usage};
-use crate::extproc::server::{BodyMode, Security, Settings, TestHeaders, serve};
+use crate::extproc::server::{Security, Settings, serve};
 use crate::metrics::wire::WireMetrics;
 
 /// Sends everything to one place, or refuses.

@@ -23,8 +23,31 @@ use super::proto::envoy::service::ext_proc::v3::{
     ProcessingRequest, ProcessingResponse, processing_request::Request,
 };
 use super::reply::{self, MAX_CHUNK_BYTES};
-use super::server::{BodyMode, TestHeaders};
 use crate::metrics::wire::{Direction, Oddity, Reason};
+
+/// How the gateway hands over a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyMode {
+    /// Nothing is sent.
+    None,
+    /// Chunks, each answered at once.
+    Streamed,
+    /// One message with the whole body.
+    Buffered,
+    /// One message with the body or its beginning.
+    BufferedPartial,
+    /// Chunks, answered when we like.
+    FullDuplexStreamed,
+}
+
+/// Whether the headers of the gateway conformance suite have a meaning. They let any client choose its endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TestHeaders {
+    /// They are headers like any other.
+    Ignored,
+    /// One restricts the pick, another tells who served.
+    Obeyed,
+}
 
 /// What is to be done next.
 #[derive(Debug)]

@@ -15,6 +15,7 @@ use tonic::codegen::{BoxFuture, http};
 use tonic::transport::Server;
 use tonic_health::pb::health_server::HealthServer;
 
+use super::exchange::{BodyMode, TestHeaders};
 use super::health::HealthService;
 use super::pick::Pick;
 use super::proto::envoy::service::ext_proc::v3::external_processor_server::ExternalProcessorServer;
@@ -30,21 +31,6 @@ pub enum Security {
     SelfSigned,
     /// TLS with `tls.crt` and `tls.key` of this directory, read again when they change.
     Files(PathBuf),
-}
-
-/// Which body mode holds when the gateway does not say (no `protocol_config`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BodyMode {
-    /// Nothing is sent.
-    None,
-    /// Chunks, each answered at once.
-    Streamed,
-    /// One message with the whole body.
-    Buffered,
-    /// One message with the body or its beginning.
-    BufferedPartial,
-    /// Chunks, answered when we like.
-    FullDuplexStreamed,
 }
 
 /// Limits of the wire.
@@ -64,15 +50,6 @@ pub struct Settings {
     pub body_timeout: Duration,
     /// The headers of the gateway conformance suite.
     pub test_headers: TestHeaders,
-}
-
-/// Whether the headers of the gateway conformance suite have a meaning. They let any client choose its endpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TestHeaders {
-    /// They are headers like any other.
-    Ignored,
-    /// One restricts the pick, another tells who served.
-    Obeyed,
 }
 
 /// gRPC messages are larger than the bodies in them: room for headers and metadata. It also leaves room for a body that

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use warmpath::config::Settings;
-use warmpath::extproc::server::BodyMode;
+use warmpath::extproc::exchange::BodyMode;
 use warmpath::routing::router::Policy;
 use warmpath::tokens::ModelSource;
 

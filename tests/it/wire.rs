@@ -18,8 +18,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use warmpath::extproc::exchange::{BodyMode, TestHeaders};
 use warmpath::extproc::pick::{Flight, Pick, Rejection, RequestBody, RequestHead, Usage};
-use warmpath::extproc::server::{self, BodyMode, Security, Settings, TestHeaders};
+use warmpath::extproc::server::{self, Security, Settings};
 use warmpath::metrics::wire::WireMetrics;
 
 /// Nothing here takes longer unless it hangs.

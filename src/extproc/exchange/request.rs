@@ -11,13 +11,12 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
-use super::{Step, hand_back};
+use super::{BodyMode, Step, TestHeaders, hand_back};
 use crate::extproc::metadata::Subset;
 use crate::extproc::pick::{RequestBody, RequestHead};
 use crate::extproc::proto::envoy::service::ext_proc::v3::{
     HttpBody, HttpHeaders, ProcessingResponse,
 };
-use crate::extproc::server::{BodyMode, TestHeaders};
 use crate::extproc::{head, metadata, reply};
 use crate::metrics::wire::{Direction, Oddity};
 

@@ -4,10 +4,9 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-use super::{News, Step, hand_back};
+use super::{BodyMode, News, Step, TestHeaders, hand_back};
 use crate::extproc::answer::AnswerReader;
 use crate::extproc::proto::envoy::service::ext_proc::v3::{HttpBody, HttpHeaders};
-use crate::extproc::server::{BodyMode, TestHeaders};
 use crate::extproc::{head, metadata, reply};
 use crate::metrics::wire::{Direction, Oddity};
 
