@@ -1,7 +1,7 @@
 //! What happens in one HTTP exchange? A state machine: messages of the gateway in, steps out.
 //!
 //! Pure: it neither waits nor counts. Whoever drives it takes every step before the next message, and after
-//! [`Step::Pick`] calls [`Exchange::picked`] or [`Exchange::refuse`] first. For any messages in any order it holds:
+//! `Step::Pick` calls `Exchange::picked` or `Exchange::refuse` first. For any messages in any order it holds:
 //! each phase is answered at most once, body bytes go back exactly as they came, `end_of_stream` goes back once and
 //! only where it came, and after a refusal nothing is said.
 
