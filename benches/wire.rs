@@ -22,6 +22,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint};
+use warmpath::extproc::exchange::{BodyMode, TestHeaders};
 use warmpath::extproc::pick::{Flight, Pick, Rejection, RequestBody, RequestHead, Usage};
 use warmpath::extproc::proto::envoy::config::core::v3::{HeaderMap, HeaderValue};
 use warmpath::extproc::proto::envoy::service::ext_proc::v3::external_processor_client::ExternalProcessorClient;
@@ -29,7 +30,7 @@ use warmpath::extproc::proto::envoy::service::ext_proc::v3::{
     HttpBody, HttpHeaders, ProcessingRequest, body_mutation::Mutation, processing_request::Request,
     processing_response::Response,
 };
-use warmpath::extproc::server::{self, BodyMode, Security, Settings};
+use warmpath::extproc::server::{self, Security, Settings};
 use warmpath::metrics::wire::WireMetrics;
 
 const SERVER: &str = "WARMPATH_BENCH_SERVER";
@@ -122,6 +123,7 @@ async fn serve() {
         default_body_mode: BodyMode::FullDuplexStreamed,
         pick_timeout: Duration::from_secs(1),
         body_timeout: Duration::from_secs(60),
+        test_headers: TestHeaders::Ignored,
     };
     let metrics = WireMetrics::register(&prometheus::Registry::new()).unwrap();
     let (_ready, readiness) = watch::channel(true);

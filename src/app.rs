@@ -16,13 +16,14 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{info, warn};
 
 use crate::admin;
 use crate::admin::access::Access;
 use crate::args::Serve;
 use crate::config;
 use crate::decisions::Decisions;
+use crate::extproc::exchange::TestHeaders;
 use crate::extproc::server::{self, Security};
 use crate::feeds::client::Client;
 use crate::feeds::load::Waker;
@@ -89,7 +90,11 @@ pub struct Drain {
 /// When a file is not valid or a socket cannot be bound; the message says which and why.
 pub async fn build(args: &Serve, log: LogControl) -> anyhow::Result<Bound> {
     let security = security(args)?;
-    let settings = config::Settings::load(args.config.as_deref())?;
+    let mut settings = config::Settings::load(args.config.as_deref())?;
+    if args.conformance_test_headers {
+        warn!("the conformance suite's headers are obeyed: any client may choose its endpoint");
+        settings.wire.test_headers = TestHeaders::Obeyed;
+    }
     check_folders(&settings.tokens)?;
     let source = Source::open(&args.discovery).await?;
     let metrics = Metrics::register().context("cannot register the metrics")?;

@@ -1,16 +1,20 @@
 //! The command line: commands, flags, and what each flag may be.
 
+use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use clap::{ArgAction, Parser, Subcommand};
+use clap::{ArgAction, CommandFactory as _, Parser, Subcommand};
 
-use crate::config::units::{Span, SpanOrZero};
+use crate::config::units::SpanOrZero;
 use crate::telemetry::Format;
 
 mod discovery;
+mod go_style;
+mod other_pickers;
 
 pub use discovery::Discovery;
+pub use other_pickers::{Note, OtherPickers, ZapEncoder, ZapLevel};
 
 /// An endpoint picker for the Gateway API Inference Extension.
 ///
@@ -30,25 +34,56 @@ pub struct Args {
 /// Flags of every command.
 #[derive(Debug, clap::Args)]
 pub struct Log {
-    /// Form of the log lines on standard error
-    #[arg(long, global = true, value_enum, default_value = "text")]
-    pub log_format: Format,
+    /// Form of the log lines on standard error [default: text]
+    #[arg(long, global = true, value_enum)]
+    pub log_format: Option<Format>,
     /// What is logged: a level, or levels by module such as info,warmpath::feeds=debug [default: info; warn for demo]
     #[arg(long, global = true, env = "RUST_LOG")]
     pub log_level: Option<String>,
 }
 
 impl Args {
+    /// Reads a command line, program name first; the words after `serve` also in the forms that Go's flags take.
+    ///
+    /// # Errors
+    /// When a flag or value is not one of ours, or help or the version is asked for.
+    pub fn read(words: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
+        let mut words: Vec<OsString> = words.into_iter().collect();
+        if let Some(at) = words.iter().position(|word| word == SERVE) {
+            let mut command = Self::command();
+            // Only then do subcommands have the flags that hold for all.
+            command.build();
+            if let Some(serve) = command.find_subcommand(SERVE) {
+                let flags = words.split_off(at + 1);
+                words.extend(go_style::rewrite(flags, &go_style::flags_of(serve)));
+            }
+        }
+        Self::try_parse_from(words)
+    }
+
     /// What is logged.
     pub fn log_level(&self) -> &str {
-        let default = match self.command {
+        let default = match &self.command {
             // Its log lines would stand in the middle of its table.
             Command::Demo(_) => "warn",
+            Command::Serve(serve) => serve.other_pickers.log_level().unwrap_or("info"),
             _ => "info",
         };
         self.log.log_level.as_deref().unwrap_or(default)
     }
+
+    /// The form of log lines.
+    pub fn log_format(&self) -> Format {
+        let by_others = match &self.command {
+            Command::Serve(serve) => serve.other_pickers.log_format(),
+            _ => None,
+        };
+        self.log.log_format.or(by_others).unwrap_or(Format::Text)
+    }
 }
+
+/// The command that takes the flags of other pickers.
+const SERVE: &str = "serve";
 
 /// The commands.
 #[derive(Debug, Subcommand)]
@@ -65,8 +100,10 @@ pub enum Command {
     Version,
 }
 
-/// Flags of `warmpath serve`.
+/// Flags of `warmpath serve`. Of a flag given twice the last one counts, as it does for other endpoint pickers: charts
+/// put a user's flags behind their own.
 #[derive(Clone, Debug, clap::Args)]
+#[command(args_override_self = true)]
 pub struct Serve {
     /// Where the endpoints come from
     #[command(flatten)]
@@ -86,7 +123,7 @@ pub struct Serve {
     /// Whether the ext-proc port speaks TLS
     #[arg(
         long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true,
-        default_value_t = true, default_missing_value = "true"
+        default_value_t = true, default_missing_value = "true", value_parser = go_style::boolean
     )]
     pub secure_serving: bool,
     /// Directory with tls.crt and tls.key, read again when they change [default: self-signed]
@@ -98,69 +135,31 @@ pub struct Serve {
     /// After SIGTERM: how long new streams are still accepted while not ready, so that gateways notice
     #[arg(long, value_name = "DURATION", default_value = "5s")]
     pub drain_delay: SpanOrZero,
-    /// After that: how long streams in flight may take to end
-    #[arg(long, value_name = "DURATION", default_value = "30s")]
-    pub drain_timeout: Span,
+    /// After that: how long streams in flight may take to end; also as 1m30s
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = drain_timeout)]
+    pub drain_timeout: SpanOrZero,
     /// Whether pages of the metrics port are shown only to whom the API server lets (TokenReview, SubjectAccessReview)
     #[arg(
         long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true,
-        default_value_t = false, default_missing_value = "true"
+        default_value_t = false, default_missing_value = "true", value_parser = go_style::boolean
     )]
     pub metrics_endpoint_auth: bool,
+    /// For the gateway conformance suite alone: a request's header test-epp-endpoint-selection restricts the pick, and
+    /// the response's x-conformance-test-served-endpoint tells who served
+    #[arg(
+        long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+        default_value_t = false, default_missing_value = "true", value_parser = go_style::boolean,
+        env = "WARMPATH_CONFORMANCE_TEST_HEADERS"
+    )]
+    pub conformance_test_headers: bool,
+    /// What other endpoint pickers take
+    #[command(flatten)]
+    pub other_pickers: OtherPickers,
+}
+
+fn drain_timeout(written: &str) -> Result<SpanOrZero, String> {
+    go_style::duration(written).map(SpanOrZero)
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use clap::CommandFactory;
-
-    use super::*;
-
-    fn serve(flags: &[&str]) -> Result<Serve, clap::Error> {
-        let line = ["warmpath", "serve", "--endpoints-file", "f"];
-        match Args::try_parse_from(line.iter().chain(flags))?.command {
-            Command::Serve(serve) => Ok(serve),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        Args::command().debug_assert();
-    }
-
-    #[test]
-    fn defaults_are_those_of_a_gateways_endpoint_picker() {
-        let serve = serve(&[]).unwrap();
-        assert_eq!(
-            (serve.grpc_port, serve.grpc_health_port, serve.metrics_port),
-            (9002, 9003, 9090)
-        );
-        assert!(serve.secure_serving);
-        assert_eq!(serve.drain_timeout.0, Duration::from_secs(30));
-    }
-
-    #[test]
-    fn secure_serving_takes_an_optional_value() {
-        assert!(serve(&["--secure-serving"]).unwrap().secure_serving);
-        assert!(!serve(&["--secure-serving=false"]).unwrap().secure_serving);
-    }
-
-    #[test]
-    fn a_duration_without_unit_is_refused_with_an_example() {
-        let error = serve(&["--drain-timeout", "30"]).unwrap_err();
-        assert_eq!(error.exit_code(), 2);
-        assert!(
-            error.to_string().contains("`30` is not a duration"),
-            "{error}"
-        );
-        assert!(
-            serve(&["--drain-delay", "0s"])
-                .unwrap()
-                .drain_delay
-                .0
-                .is_zero()
-        );
-    }
-}
+mod tests;

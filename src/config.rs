@@ -6,6 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
+pub mod endpoint_picker;
 pub mod file;
 pub mod units;
 
@@ -47,6 +48,15 @@ pub enum ConfigError {
         /// Why.
         source: std::io::Error,
     },
+    /// It is the reference pickers' kind of file.
+    #[error(
+        "{} is an EndpointPickerConfig: pass it by --config-file; --config takes a settings file of Warmpath",
+        .path.display()
+    )]
+    OfAnotherPicker {
+        /// The file.
+        path: PathBuf,
+    },
     /// It was understood up to here.
     #[error("{}:{line}:{column}: {problem}", .path.display())]
     Invalid {
@@ -82,6 +92,10 @@ impl Settings {
     /// # Errors
     /// When it is not a valid settings file.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        if endpoint_picker::is_one(text) {
+            let path = path.to_owned();
+            return Err(ConfigError::OfAnotherPicker { path });
+        }
         let file: file::File = yaml::read(text).map_err(
             |Located {
                  line,

@@ -10,7 +10,7 @@
 pub mod pick;
 // One exchange, pure: what came, what is answered, what an answer tells while it passes.
 mod answer;
-mod exchange;
+pub mod exchange;
 mod head;
 pub mod metadata;
 pub mod proto;

@@ -15,6 +15,7 @@ pub mod probe;
 
 pub mod load;
 pub mod load_text;
+mod unpicked;
 
 pub mod kv_cursor;
 pub mod kv_events;

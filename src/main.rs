@@ -5,11 +5,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use clap::Parser;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use warmpath::args::{Args, Command, Serve};
+use tracing::warn;
+use warmpath::args::{Args, Command, Note, OtherPickers, Serve};
+use warmpath::config::endpoint_picker;
 use warmpath::telemetry::{self, LogControl};
 use warmpath::{app, bench, demo, engine};
 
@@ -22,7 +23,7 @@ use warmpath::{app, bench, demo, engine};
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    let args = match Args::read(std::env::args_os()) {
         Ok(args) => args,
         Err(usage) => {
             // Help and version are "errors" with code 0; usage errors have code 2.
@@ -45,7 +46,7 @@ fn run(args: Args) -> anyhow::Result<()> {
         writeln!(std::io::stdout(), "warmpath {}", env!("CARGO_PKG_VERSION"))?;
         return Ok(());
     }
-    let log = telemetry::init(args.log.log_format, args.log_level())?;
+    let log = telemetry::init(args.log_format(), args.log_level())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -65,6 +66,7 @@ fn run(args: Args) -> anyhow::Result<()> {
 }
 
 async fn run_serve(args: &Serve, log: LogControl) -> anyhow::Result<()> {
+    tell_of_other_pickers(&args.other_pickers)?;
     let mut asked = Asked::listen()?;
     // Two signals are told apart; a third adds nothing.
     let (send, signals) = mpsc::channel(2);
@@ -79,6 +81,23 @@ async fn run_serve(args: &Serve, log: LogControl) -> anyhow::Result<()> {
         ended = serving => ended,
         () = forward => Ok(()),
     }
+}
+
+/// Says of each flag and each part of a file that was made for another endpoint picker what happens here instead.
+fn tell_of_other_pickers(args: &OtherPickers) -> anyhow::Result<()> {
+    for Note { flag, instead } in args.notes() {
+        warn!(%flag, instead, "flag has no meaning here");
+    }
+    let parts = match (&args.config_file, &args.config_text) {
+        (Some(file), _) => endpoint_picker::load(file)?,
+        (None, Some(text)) => endpoint_picker::parse(text, "--config-text")?,
+        (None, None) => Vec::new(),
+    };
+    for endpoint_picker::Note { part, instead } in parts {
+        let instead = instead.unwrap_or("nothing takes its place");
+        warn!(%part, instead, "part of the EndpointPickerConfig has no meaning here");
+    }
+    Ok(())
 }
 
 async fn run_engine(args: engine::Args) -> anyhow::Result<()> {

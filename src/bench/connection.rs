@@ -5,6 +5,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use h2::client::SendRequest;
@@ -12,9 +13,10 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, SignatureScheme};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::Tls;
@@ -29,6 +31,9 @@ pub(super) enum ConnectError {
     /// Nobody listens, or TLS failed.
     #[error("cannot connect to {target}")]
     Socket { target: String, source: io::Error },
+    /// It answers plain text with an alert of TLS.
+    #[error("{target} speaks TLS: --tls")]
+    SpeaksTls { target: String },
     /// It does not speak HTTP/2.
     #[error("{target} does not speak HTTP/2")]
     Http { target: String, source: h2::Error },
@@ -48,6 +53,10 @@ pub(super) struct Connections {
 impl Connections {
     pub(super) async fn open(target: &str, tls: Tls, count: usize) -> Result<Self, ConnectError> {
         let connector = match tls {
+            Tls::Off if speaks_tls(target).await => {
+                let target = target.to_owned();
+                return Err(ConnectError::SpeaksTls { target });
+            }
             Tls::Off => None,
             Tls::Insecure => Some(TlsConnector::from(Arc::new(client_config()?))),
         };
@@ -86,6 +95,25 @@ impl Connections {
             None => Err(h2::Reason::INTERNAL_ERROR.into()),
         }
     }
+}
+
+/// What a client of plain HTTP/2 says first: the preface, and settings that change nothing.
+const GREETING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+/// The first byte of an alert of TLS. HTTP/2 answers with a frame, whose first byte is that of a length, 0.
+const ALERT: u8 = 21;
+/// An answer that takes longer will show what it is by itself.
+const GREETING_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Whether plain text is answered with an alert of TLS. Without this every request would fail by a broken stream,
+/// which tells nobody why.
+async fn speaks_tls(target: &str) -> bool {
+    let asking = async {
+        let mut socket = TcpStream::connect(target).await?;
+        socket.write_all(GREETING).await?;
+        socket.read_u8().await
+    };
+    // Whatever else goes wrong is told by the connections themselves.
+    matches!(timeout(GREETING_TIMEOUT, asking).await, Ok(Ok(ALERT)))
 }
 
 async fn handshake(

@@ -9,8 +9,9 @@ use tokio::task::JoinSet;
 
 use super::*;
 use crate::args::Command;
+use crate::extproc::exchange::{BodyMode, TestHeaders};
 use crate::extproc::pick::{Flight, Pick, Rejection, RequestBody, RequestHead, Usage};
-use crate::extproc::server::{BodyMode, Security, Settings, serve};
+use crate::extproc::server::{Security, Settings, serve};
 use crate::metrics::wire::WireMetrics;
 
 /// Sends everything to one place, or refuses.
@@ -45,7 +46,7 @@ impl Flight for Nothing {
 }
 
 /// Measures a picker that picks so, with these flags besides the target.
-async fn measured(pick: Fixed, security: Security, flags: &[&str]) -> Report {
+async fn measured(pick: Fixed, security: Security, flags: &[&str]) -> anyhow::Result<Report> {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let target = listener.local_addr().unwrap().to_string();
     let settings = Settings {
@@ -55,6 +56,7 @@ async fn measured(pick: Fixed, security: Security, flags: &[&str]) -> Report {
         default_body_mode: BodyMode::Streamed,
         pick_timeout: std::time::Duration::from_secs(1),
         body_timeout: std::time::Duration::from_secs(60),
+        test_headers: TestHeaders::Ignored,
     };
     let metrics = Arc::new(WireMetrics::register(&prometheus::Registry::new()).unwrap());
     let (_ready, readiness) = watch::channel(true);
@@ -81,7 +83,7 @@ async fn measured(pick: Fixed, security: Security, flags: &[&str]) -> Report {
     let Command::Bench(args) = args.command else {
         panic!("not the bench");
     };
-    measure(&args).await.unwrap()
+    measure(&args).await
 }
 
 #[tokio::test]
@@ -89,7 +91,9 @@ async fn a_closed_loop_measures_whole_exchanges() {
     let flags = ["--concurrency", "2", "--body-bytes", "150000", "--pid"];
     let pid = std::process::id().to_string();
     let flags: Vec<&str> = flags.into_iter().chain([pid.as_str()]).collect();
-    let report = measured(Fixed(Some("10.0.0.1:8000")), Security::Plain, &flags).await;
+    let report = measured(Fixed(Some("10.0.0.1:8000")), Security::Plain, &flags)
+        .await
+        .unwrap();
     assert!(report.errors.is_empty(), "{:?}", report.errors);
     assert!(report.requests > 0);
     assert_eq!(report.endpoints, 1);
@@ -103,7 +107,9 @@ async fn a_closed_loop_measures_whole_exchanges() {
 async fn an_open_loop_streams_answers_through_tls() {
     let flags = "--rate 100 --tls --response-chunks 5 --chunk-interval 1ms --piece-bytes 10000";
     let flags: Vec<&str> = flags.split(' ').collect();
-    let report = measured(Fixed(Some("[fd00::1]:80")), Security::SelfSigned, &flags).await;
+    let report = measured(Fixed(Some("[fd00::1]:80")), Security::SelfSigned, &flags)
+        .await
+        .unwrap();
     assert!(report.errors.is_empty(), "{:?}", report.errors);
     assert!((3..300).contains(&report.requests), "{}", report.requests);
     assert!(report.chunk_ms.is_some());
@@ -112,11 +118,26 @@ async fn an_open_loop_streams_answers_through_tls() {
 
 #[tokio::test]
 async fn refusals_are_errors_by_their_status() {
-    let report = measured(Fixed(None), Security::Plain, &["--concurrency", "1"]).await;
+    let report = measured(Fixed(None), Security::Plain, &["--concurrency", "1"])
+        .await
+        .unwrap();
     assert_eq!(report.requests, 0);
     let kinds: Vec<&str> = report.errors.keys().map(String::as_str).collect();
     assert_eq!(kinds, ["refused with 503"]);
     assert!(report.to_string().contains("x refused with 503"));
+}
+
+#[tokio::test]
+async fn a_picker_that_speaks_tls_is_told_apart_from_a_broken_one() {
+    let flags = ["--concurrency", "1"];
+    let pick = Fixed(Some("10.0.0.1:8000"));
+    let error = measured(pick, Security::SelfSigned, &flags)
+        .await
+        .unwrap_err();
+    assert!(
+        format!("{error:#}").contains("speaks TLS: --tls"),
+        "{error:#}"
+    );
 }
 
 #[tokio::test]

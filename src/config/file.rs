@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
 use super::units::{Port, Positive, Share, Size, Span, Switch, UrlPath, Whole};
-use crate::extproc::server;
+use crate::extproc::{exchange, server};
 use crate::feeds::kv_events;
 use crate::routing::router;
 use crate::tokens;
@@ -71,7 +71,7 @@ pub(super) enum BodyMode {
     FullDuplexStreamed,
 }
 
-impl From<BodyMode> for server::BodyMode {
+impl From<BodyMode> for exchange::BodyMode {
     fn from(mode: BodyMode) -> Self {
         match mode {
             BodyMode::None => Self::None,
@@ -242,6 +242,8 @@ impl File {
             default_body_mode: self.default_body_mode.into(),
             pick_timeout: self.limits.pick_timeout.0,
             body_timeout: self.limits.body_timeout.0,
+            // A test's wish is a flag: no settings file may carry it into production.
+            test_headers: exchange::TestHeaders::Ignored,
         }
     }
 }

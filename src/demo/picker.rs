@@ -10,8 +10,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::app::{self, Addresses};
-use crate::args::{Discovery, Serve};
-use crate::config::units::{Span, SpanOrZero};
+use crate::args::{Discovery, OtherPickers, Serve};
+use crate::config::units::SpanOrZero;
 use crate::telemetry::LogControl;
 
 /// A picker in this process. It ends when this is dropped.
@@ -52,8 +52,10 @@ impl Picker {
             cert_path: None,
             config: Some(config),
             drain_delay: SpanOrZero(Duration::ZERO),
-            drain_timeout: Span(Duration::from_secs(1)),
+            drain_timeout: SpanOrZero(Duration::from_secs(1)),
             metrics_endpoint_auth: false,
+            conformance_test_headers: false,
+            other_pickers: OtherPickers::default(),
         };
         let bound = app::build(&serve, log)
             .await

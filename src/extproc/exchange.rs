@@ -1,7 +1,7 @@
 //! What happens in one HTTP exchange? A state machine: messages of the gateway in, steps out.
 //!
 //! Pure: it neither waits nor counts. Whoever drives it takes every step before the next message, and after
-//! [`Step::Pick`] calls [`Exchange::picked`] or [`Exchange::refuse`] first. For any messages in any order it holds:
+//! `Step::Pick` calls `Exchange::picked` or `Exchange::refuse` first. For any messages in any order it holds:
 //! each phase is answered at most once, body bytes go back exactly as they came, `end_of_stream` goes back once and
 //! only where it came, and after a refusal nothing is said.
 
@@ -23,8 +23,31 @@ use super::proto::envoy::service::ext_proc::v3::{
     ProcessingRequest, ProcessingResponse, processing_request::Request,
 };
 use super::reply::{self, MAX_CHUNK_BYTES};
-use super::server::BodyMode;
 use crate::metrics::wire::{Direction, Oddity, Reason};
+
+/// How the gateway hands over a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyMode {
+    /// Nothing is sent.
+    None,
+    /// Chunks, each answered at once.
+    Streamed,
+    /// One message with the whole body.
+    Buffered,
+    /// One message with the body or its beginning.
+    BufferedPartial,
+    /// Chunks, answered when we like.
+    FullDuplexStreamed,
+}
+
+/// Whether the headers of the gateway conformance suite have a meaning. They let any client choose its endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TestHeaders {
+    /// They are headers like any other.
+    Ignored,
+    /// One restricts the pick, another tells who served.
+    Obeyed,
+}
 
 /// What is to be done next.
 #[derive(Debug)]
@@ -95,10 +118,10 @@ pub(super) struct Exchange {
 
 impl Exchange {
     /// Nothing came yet; `mode` holds for both bodies unless the gateway says otherwise.
-    pub(super) fn new(mode: BodyMode, max_body_bytes: usize) -> Self {
+    pub(super) fn new(mode: BodyMode, max_body_bytes: usize, test_headers: TestHeaders) -> Self {
         Self {
-            request: RequestSide::new(mode, max_body_bytes),
-            response: ResponseSide::new(mode),
+            request: RequestSide::new(mode, max_body_bytes, test_headers),
+            response: ResponseSide::new(mode, test_headers),
             steps: VecDeque::new(),
             refused: false,
         }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::metadata::DESTINATION;
+use super::metadata::{DESTINATION, TEST_SELECTION};
 use super::pick::RequestHead;
 use super::proto::envoy::config::core::v3::{HeaderMap, HeaderValue};
 
@@ -15,6 +15,8 @@ pub(super) struct Request {
     pub(super) tunnel: bool,
     /// The client wrote a destination of its own.
     pub(super) client_destination: bool,
+    /// What the conformance suite writes: whom the pick is restricted to.
+    pub(super) test_selection: Option<String>,
 }
 
 /// How a response's body can be read.
@@ -59,6 +61,9 @@ pub(super) fn request(headers: Option<HeaderMap>) -> Request {
             // An h2c upgrade is an offer that gateways decline: the request is an ordinary one.
             "upgrade" => request.tunnel |= !value.trim().eq_ignore_ascii_case("h2c"),
             DESTINATION => request.client_destination = true,
+            TEST_SELECTION if request.test_selection.is_none() && !value.is_empty() => {
+                request.test_selection = Some(value.into_owned());
+            }
             _ => {}
         }
     }

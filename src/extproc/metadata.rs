@@ -21,6 +21,11 @@ pub const SUBSET_NAMESPACE: &str = "envoy.lb.subset_hint";
 /// Metadata key of the subset hint.
 pub const SUBSET: &str = "x-gateway-destination-endpoint-subset";
 
+/// Request header by which the conformance suite restricts a pick.
+pub const TEST_SELECTION: &str = "test-epp-endpoint-selection";
+/// Response header by which the conformance suite learns what the gateway said of who served.
+pub const TEST_SERVED: &str = "x-conformance-test-served-endpoint";
+
 /// The subset hint, as far as it could be read.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Subset {
@@ -54,6 +59,33 @@ pub(super) fn subset(metadata: &Bytes) -> Result<Option<Subset>, Oddity> {
         Some(_) => subset.unparsed += 1,
     }
     Ok(Some(subset))
+}
+
+/// The conformance suite's way to write a subset: a comma list, as in the hint.
+pub(super) fn test_selection(list: &str) -> Subset {
+    let mut subset = Subset {
+        entries: Vec::new(),
+        unparsed: 0,
+    };
+    subset.read_list(list);
+    subset
+}
+
+/// What the conformance suite wants to read in [`TEST_SERVED`]: who served in the gateway's own words, or in the
+/// suite's words what the gateway did not send.
+pub(super) fn test_served(metadata: &Bytes) -> String {
+    let namespaces = Metadata::decode(metadata.clone()).unwrap_or_default();
+    let Some(said) = namespaces.filter_metadata.get(LB_NAMESPACE) else {
+        return "fail: missing envoy lb metadata".to_owned();
+    };
+    match said
+        .fields
+        .get(SERVED)
+        .and_then(|value| value.kind.as_ref())
+    {
+        Some(Kind::StringValue(served)) => served.clone(),
+        _ => "fail: missing destination endpoint served metadata".to_owned(),
+    }
 }
 
 /// Who served; `None` when the gateway does not say (yet).
@@ -190,6 +222,28 @@ mod tests {
         );
         assert_eq!(read.unparsed, 3);
         assert_eq!(hint(Kind::BoolValue(true)).unparsed, 1);
+    }
+
+    #[test]
+    fn the_suite_reads_who_served_or_what_is_missing() {
+        let served = |namespace, key, kind| test_served(&encoded(namespace, key, Some(kind)));
+        assert_eq!(
+            served(LB_NAMESPACE, SERVED, string("[fd00::1]:3000")),
+            "[fd00::1]:3000"
+        );
+        for kind in [
+            served(LB_NAMESPACE, DESTINATION, string("x")),
+            served(LB_NAMESPACE, SERVED, Kind::BoolValue(true)),
+        ] {
+            assert_eq!(kind, "fail: missing destination endpoint served metadata");
+        }
+        for missing in [
+            served("other", SERVED, string("x")),
+            test_served(&Bytes::new()),
+            test_served(&Bytes::from_static(b"\xff")),
+        ] {
+            assert_eq!(missing, "fail: missing envoy lb metadata");
+        }
     }
 
     #[test]

@@ -35,6 +35,21 @@ pub(super) fn headers(direction: Direction) -> ProcessingResponse {
     headers_with(direction, CommonResponse::default())
 }
 
+/// Goes on with the response headers and one more, in place of any by that name.
+pub(super) fn response_headers_with(name: &str, value: &str) -> ProcessingResponse {
+    let mutation = HeaderMutation {
+        set_headers: vec![header(name, value)],
+        remove_headers: Vec::new(),
+    };
+    headers_with(
+        Direction::Response,
+        CommonResponse {
+            header_mutation: Some(mutation),
+            ..CommonResponse::default()
+        },
+    )
+}
+
 /// Goes on with the request headers, before the pick is made: a destination the client wrote is taken out. The route is
 /// chosen again only if that changes something; Envoy counts it as a mistake otherwise.
 pub(super) fn headers_before_pick(client_destination: bool) -> ProcessingResponse {

@@ -15,6 +15,7 @@ use tonic::codegen::{BoxFuture, http};
 use tonic::transport::Server;
 use tonic_health::pb::health_server::HealthServer;
 
+use super::exchange::{BodyMode, TestHeaders};
 use super::health::HealthService;
 use super::pick::Pick;
 use super::proto::envoy::service::ext_proc::v3::external_processor_server::ExternalProcessorServer;
@@ -32,21 +33,6 @@ pub enum Security {
     Files(PathBuf),
 }
 
-/// Which body mode holds when the gateway does not say (no `protocol_config`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BodyMode {
-    /// Nothing is sent.
-    None,
-    /// Chunks, each answered at once.
-    Streamed,
-    /// One message with the whole body.
-    Buffered,
-    /// One message with the body or its beginning.
-    BufferedPartial,
-    /// Chunks, answered when we like.
-    FullDuplexStreamed,
-}
-
 /// Limits of the wire.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -62,6 +48,8 @@ pub struct Settings {
     pub pick_timeout: Duration,
     /// Longest time we wait for the rest of a request body.
     pub body_timeout: Duration,
+    /// The headers of the gateway conformance suite.
+    pub test_headers: TestHeaders,
 }
 
 /// gRPC messages are larger than the bodies in them: room for headers and metadata. It also leaves room for a body that

@@ -78,7 +78,11 @@ impl<P: Pick> ExchangeStream<P> {
     fn open(shared: Arc<Shared<P>>, incoming: Streaming<ProcessingRequest>) -> Self {
         shared.metrics.stream_opened();
         let settings = &shared.settings;
-        let mut exchange = Exchange::new(settings.default_body_mode, settings.max_body_bytes);
+        let mut exchange = Exchange::new(
+            settings.default_body_mode,
+            settings.max_body_bytes,
+            settings.test_headers,
+        );
         let others = shared.exchanges.fetch_add(1, Ordering::Relaxed);
         if others >= settings.max_exchanges {
             exchange.refuse(Reason::Overloaded, "too many requests in flight");

@@ -18,6 +18,7 @@ use tracing::{info, warn};
 
 use super::client::{Answer, Ask, AskError};
 use super::load_text::{self, Page};
+use super::unpicked::Tally;
 use crate::metrics::reports::ReportMetrics;
 use crate::routing::endpoint::{EndpointId, EndpointName, Report, ReportOutcome};
 use crate::routing::router::Router;
@@ -66,8 +67,9 @@ impl Settings {
         // The slash before the question mark makes the engine's server obey the filter.
         format!(
             "{}/?name[]=vllm:kv_cache_usage_perc&name[]=vllm:num_requests_waiting\
-             &name[]=vllm:num_requests_running&name[]=vllm:cache_config_info",
-            self.path.trim_end_matches('/')
+             &name[]=vllm:num_requests_running&name[]=vllm:cache_config_info&name[]={}",
+            self.path.trim_end_matches('/'),
+            load_text::FINISHED_VLLM
         )
     }
 }
@@ -138,6 +140,8 @@ impl<A: Ask> ReportLoop<A> {
         let bell = self.waker.bell(self.id);
         let mut inquiry = Inquiry::new(&self.settings);
         let mut history = History::default();
+        let mut tally = Tally::default();
+        let mut watched = self.metrics.watch(&self.name);
         loop {
             let asked = Instant::now();
             let finding = inquiry.ask(&self.engine, asked).await;
@@ -146,6 +150,11 @@ impl<A: Ask> ReportLoop<A> {
                 .observe(finding.outcome, answered.duration_since(asked));
             self.router
                 .report(self.id, finding.outcome, answered.into_std());
+            if let ReportOutcome::Fresh(report) = finding.outcome
+                && let Some(grown) = tally.take(&report, self.router.ours(self.id), answered)
+            {
+                watched.finished(grown.finished, grown.unpicked);
+            }
             self.note(&mut history, &finding);
 
             let pause = self.pause(finding.outcome, asked.elapsed());

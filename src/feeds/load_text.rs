@@ -34,7 +34,12 @@ enum Series {
     CapacityTokens,
     /// TensorRT-LLM: blocks the pool holds.
     CapacityBlocks,
+    /// Requests finished, split by reason or by another label.
+    Finished,
 }
+
+/// vLLM's count of requests that it has finished; those whose client left are not in it.
+pub(super) const FINISHED_VLLM: &str = "vllm:request_success_total";
 
 /// Prefixes by which a line is worth reading.
 const PREFIXES: [&str; 3] = ["vllm:", "sglang:", "trtllm_"];
@@ -56,6 +61,9 @@ fn series(name: &str) -> Option<Series> {
         "sglang:page_size" | "trtllm_kv_cache_tokens_per_block" => Series::TokensPerBlock,
         "sglang:max_total_num_tokens" => Series::CapacityTokens,
         "trtllm_kv_cache_max_blocks" => Series::CapacityBlocks,
+        FINISHED_VLLM | "sglang:num_requests_total" | "trtllm_request_success_total" => {
+            Series::Finished
+        }
         _ => return None,
     })
 }
@@ -84,6 +92,7 @@ struct Gathered {
     block_size: Option<u32>,
     capacity_tokens: Option<u64>,
     capacity_blocks: Option<u64>,
+    finished: Option<u64>,
     /// vLLM's `num_gpu_blocks` is the sum over ranks, and each rank has a series of its own.
     n_config_series: u64,
 }
@@ -114,8 +123,13 @@ impl Gathered {
         if label(labels, "priority").is_some_and(|priority| !priority.is_empty()) {
             return;
         }
-        self.told = true;
+        // A page of nothing but a counter would tell of gauges that they are 0.
+        self.told |= series != Series::Finished;
         match series {
+            Series::Finished => {
+                let before = self.finished.unwrap_or_default();
+                self.finished = Some(before.saturating_add(whole(value)));
+            }
             Series::KvUsage => self.kv_usage = self.kv_usage.max(value.clamp(0.0, 1.0)),
             Series::Running => raise(&mut self.running, labels, value),
             Series::Waiting => raise(&mut self.waiting, labels, value),
@@ -161,6 +175,7 @@ impl Gathered {
             waiting: self.waiting.into_values().fold(0, u64::saturating_add),
             block_size,
             kv_capacity,
+            finished: self.finished,
         })
     }
 }

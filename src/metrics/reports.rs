@@ -1,10 +1,13 @@
-//! Metrics of state reports: how often engines answer, and how fast.
+//! Metrics of state reports: how often engines answer, how fast, and what they say to have finished.
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, Opts, Registry};
 
-use crate::routing::endpoint::ReportOutcome;
+use crate::routing::endpoint::{EndpointName, ReportOutcome};
 
 /// Handles, resolved once.
 pub struct ReportMetrics {
@@ -12,6 +15,51 @@ pub struct ReportMetrics {
     no_page: IntCounter,
     failed: IntCounter,
     duration: Histogram,
+    finished: IntCounterVec,
+    unpicked: IntCounterVec,
+    /// How many lives of each name are watched; two overlap while one follows the other. Written when lives begin
+    /// and end.
+    watched: Mutex<HashMap<EndpointName, usize>>,
+}
+
+/// The series that carry one endpoint's name. They are made with the first figure, and go with the last of the lives
+/// that have that name.
+pub struct Watched {
+    metrics: Arc<ReportMetrics>,
+    name: EndpointName,
+    counters: Option<[IntCounter; 2]>,
+}
+
+impl Watched {
+    /// The engine finished so many requests since the last report; none of our picks can have led to `unpicked` of them.
+    pub fn finished(&mut self, finished: u64, unpicked: u64) {
+        let metrics = &self.metrics;
+        let make = || {
+            [&metrics.finished, &metrics.unpicked]
+                .map(|vec| vec.with_label_values(&[self.name.as_str()]))
+        };
+        let [of_finished, of_unpicked] = self.counters.get_or_insert_with(make);
+        of_finished.inc_by(finished);
+        of_unpicked.inc_by(unpicked);
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let mut watched = self.metrics.watched.lock();
+        let Some(lives) = watched.get_mut(&self.name) else {
+            return;
+        };
+        *lives = lives.saturating_sub(1);
+        if *lives > 0 {
+            return;
+        }
+        watched.remove(&self.name);
+        for vec in [&self.metrics.finished, &self.metrics.unpicked] {
+            // Absent series are as good as removed ones.
+            drop(vec.remove_label_values(&[self.name.as_str()]));
+        }
+    }
 }
 
 impl ReportMetrics {
@@ -39,7 +87,21 @@ impl ReportMetrics {
             ]),
         )?;
         registry.register(Box::new(duration.clone()))?;
+        let by_endpoint = |name: &str, help: &str| {
+            let vec = IntCounterVec::new(Opts::new(name, help), &["endpoint"])?;
+            registry.register(Box::new(vec.clone()))?;
+            prometheus::Result::Ok(vec)
+        };
         Ok(Self {
+            finished: by_endpoint(
+                "warmpath_engine_finished_requests_total",
+                "Requests that the engine has finished by its own count while watched, whoever sent them.",
+            )?,
+            unpicked: by_endpoint(
+                "warmpath_unpicked_requests_total",
+                "Requests that the engine finished while this picker had none there.",
+            )?,
+            watched: Mutex::default(),
             fresh: rounds.with_label_values(&["fresh"]),
             no_page: rounds.with_label_values(&["no_page"]),
             failed: rounds.with_label_values(&["failed"]),
@@ -55,6 +117,16 @@ impl ReportMetrics {
             ReportOutcome::Failed => self.failed.inc(),
         }
         self.duration.observe(took.as_secs_f64());
+    }
+
+    /// A life of an endpoint begins to be watched, until the value is dropped.
+    pub fn watch(self: &Arc<Self>, name: &EndpointName) -> Watched {
+        *self.watched.lock().entry(name.clone()).or_default() += 1;
+        Watched {
+            metrics: Arc::clone(self),
+            name: name.clone(),
+            counters: None,
+        }
     }
 
     /// How often a question was answered with a report.

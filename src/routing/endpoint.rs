@@ -77,6 +77,17 @@ pub struct Report {
     pub block_size: Option<u32>,
     /// Tokens the KV pool of one rank holds, if the page tells.
     pub kv_capacity: Option<TokenCount>,
+    /// Requests it has finished since it started, if the page tells.
+    pub finished: Option<u64>,
+}
+
+/// What this picker has on an endpoint, as two looks at it are compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ours {
+    /// Requests booked there so far.
+    pub booked: u64,
+    /// None of them is in flight or has tokens booked.
+    pub idle: bool,
 }
 
 /// How the last attempt to get a report ended.

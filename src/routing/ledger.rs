@@ -20,7 +20,7 @@ use rustc_hash::FxHashMap;
 use super::approximate::Recent;
 use super::block::{BlockKey, BlockSize};
 use super::cache::FeedState;
-use super::endpoint::{Endpoint, EndpointId, ReportOutcome};
+use super::endpoint::{Endpoint, EndpointId, Ours, ReportOutcome};
 use super::index::table::BitTable;
 use super::index::{Match, SourceId};
 use super::router::prompts::Found;
@@ -242,6 +242,13 @@ impl Ledger {
 
     pub(super) fn is_busy(&self, id: EndpointId) -> bool {
         self.account(id).is_some_and(Account::is_busy)
+    }
+
+    pub(super) fn ours(&self, id: EndpointId) -> Ours {
+        self.account(id).map_or_else(Ours::default, |account| Ours {
+            booked: account.booked,
+            idle: account.is_idle(),
+        })
     }
 
     /// Makes `source` the column of an endpoint's rank. Returns the column to close:

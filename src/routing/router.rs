@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use super::approximate::Recent;
 use super::block::{Scope, Sequence};
 use super::cache::CacheView;
-use super::endpoint::{Endpoint, EndpointId, EndpointName, ReportOutcome};
+use super::endpoint::{Endpoint, EndpointId, EndpointName, Ours, ReportOutcome};
 use super::index::PrefixIndex;
 use super::ledger::{BookingId, FeedId, Ledger, Prefill, Sent, Served, Wanted};
 use super::tokens::TokenCount;
@@ -377,6 +377,11 @@ impl Router {
     /// report must be young.
     pub fn is_busy(&self, id: EndpointId) -> bool {
         self.state.ledger.lock().is_busy(id)
+    }
+
+    /// What this picker has there; of one that left, nothing that can be called idle.
+    pub fn ours(&self, id: EndpointId) -> Ours {
+        self.state.ledger.lock().ours(id)
     }
 
     /// The writer's end for one event source (one rank) of an endpoint. A second view

@@ -12,6 +12,8 @@ mod support;
 mod access;
 // The settings file and its documentation.
 mod config;
+// The flags of other endpoint pickers, given to the program itself.
+mod flags;
 // The world coming in: the endpoints file, probe and reports against doubles of engines.
 mod feeds;
 // Model files from a stub of the hub: which are asked for, when again, and by whom.

@@ -4,6 +4,7 @@
 //! and ends with nothing booked anywhere.
 
 mod bodies;
+mod conformance;
 mod departures;
 mod guards;
 mod modes;
@@ -13,6 +14,7 @@ mod restarts;
 mod spread;
 mod subsets;
 mod tunnels;
+mod unpicked;
 mod warmth;
 
 use serde_json::{Value, json};

@@ -1,5 +1,6 @@
 //! The ext-proc server with a made-up pick behind it and a gRPC client, over real sockets, in front of it.
 
+mod conformance;
 mod exchanges;
 mod gateway;
 mod health;
@@ -17,8 +18,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
+use warmpath::extproc::exchange::{BodyMode, TestHeaders};
 use warmpath::extproc::pick::{Flight, Pick, Rejection, RequestBody, RequestHead, Usage};
-use warmpath::extproc::server::{self, BodyMode, Security, Settings};
+use warmpath::extproc::server::{self, Security, Settings};
 use warmpath::metrics::wire::WireMetrics;
 
 /// Nothing here takes longer unless it hangs.
@@ -141,6 +143,7 @@ fn settings() -> Settings {
         default_body_mode: BodyMode::FullDuplexStreamed,
         pick_timeout: PATIENCE,
         body_timeout: PATIENCE,
+        test_headers: TestHeaders::Ignored,
     }
 }
 

@@ -11,12 +11,12 @@ use std::collections::VecDeque;
 
 use bytes::{Bytes, BytesMut};
 
-use super::{Step, hand_back};
+use super::{BodyMode, Step, TestHeaders, hand_back};
+use crate::extproc::metadata::Subset;
 use crate::extproc::pick::{Destination, RequestBody, RequestHead};
 use crate::extproc::proto::envoy::service::ext_proc::v3::{
     HttpBody, HttpHeaders, ProcessingResponse,
 };
-use crate::extproc::server::BodyMode;
 use crate::extproc::{head, metadata, reply};
 use crate::metrics::wire::{Direction, Oddity};
 
@@ -29,6 +29,9 @@ pub(super) struct TooLarge(usize);
 pub(super) struct RequestSide {
     pub(super) mode: BodyMode,
     max_body_bytes: usize,
+    test_headers: TestHeaders,
+    /// The conformance suite said whom the pick is restricted to, and the gateway's own hint counts no more.
+    selected: bool,
     phase: Phase,
     trailers_answered: bool,
 }
@@ -72,10 +75,12 @@ enum OwedBody {
 }
 
 impl RequestSide {
-    pub(super) fn new(mode: BodyMode, max_body_bytes: usize) -> Self {
+    pub(super) fn new(mode: BodyMode, max_body_bytes: usize, test_headers: TestHeaders) -> Self {
         Self {
             mode,
             max_body_bytes,
+            test_headers,
+            selected: false,
             phase: Phase::Expected,
             trailers_answered: false,
         }
@@ -95,8 +100,15 @@ impl RequestSide {
             mut head,
             tunnel,
             client_destination,
+            test_selection,
         } = head::request(headers.headers);
-        read_subset(&mut head, metadata, steps);
+        match test_selection {
+            Some(list) if self.test_headers == TestHeaders::Obeyed => {
+                self.selected = true;
+                restrict(&mut head, metadata::test_selection(&list), steps);
+            }
+            _ => read_subset(&mut head, metadata, steps),
+        }
         let no_body = headers.end_of_stream || matches!(self.mode, BodyMode::None);
         if no_body || tunnel || matches!(self.mode, BodyMode::Streamed) {
             let owed = Owed {
@@ -264,7 +276,9 @@ impl RequestSide {
         else {
             return Ok(());
         };
-        read_subset(head, metadata, steps);
+        if !self.selected {
+            read_subset(head, metadata, steps);
+        }
         *bytes = bytes.saturating_add(body.body.len());
         if *bytes > self.max_body_bytes {
             return Err(TooLarge(self.max_body_bytes));
@@ -334,15 +348,17 @@ impl RequestSide {
 /// The gateway repeats its metadata with every message; a later hint replaces an earlier one.
 fn read_subset(head: &mut RequestHead, metadata: &Bytes, steps: &mut VecDeque<Step>) {
     match metadata::subset(metadata) {
-        Ok(Some(subset)) => {
-            if subset.unparsed > 0 {
-                steps.push_back(Step::UnparsedSubset(subset.unparsed));
-            }
-            head.subset = Some(subset.entries);
-        }
+        Ok(Some(subset)) => restrict(head, subset, steps),
         Ok(None) => {}
         Err(oddity) => steps.push_back(Step::Odd(oddity)),
     }
+}
+
+fn restrict(head: &mut RequestHead, subset: Subset, steps: &mut VecDeque<Step>) {
+    if subset.unparsed > 0 {
+        steps.push_back(Step::UnparsedSubset(subset.unparsed));
+    }
+    head.subset = Some(subset.entries);
 }
 
 /// One message is the usual case and costs nothing; several are copied once.

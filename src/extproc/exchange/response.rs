@@ -4,16 +4,16 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-use super::{News, Step, hand_back};
+use super::{BodyMode, News, Step, TestHeaders, hand_back};
 use crate::extproc::answer::AnswerReader;
 use crate::extproc::proto::envoy::service::ext_proc::v3::{HttpBody, HttpHeaders};
-use crate::extproc::server::BodyMode;
 use crate::extproc::{head, metadata, reply};
 use crate::metrics::wire::{Direction, Oddity};
 
 #[derive(Debug)]
 pub(super) struct ResponseSide {
     pub(super) mode: BodyMode,
+    test_headers: TestHeaders,
     phase: Phase,
     served_known: bool,
     trailers_answered: bool,
@@ -27,9 +27,10 @@ enum Phase {
 }
 
 impl ResponseSide {
-    pub(super) fn new(mode: BodyMode) -> Self {
+    pub(super) fn new(mode: BodyMode, test_headers: TestHeaders) -> Self {
         Self {
             mode,
+            test_headers,
             phase: Phase::Expected,
             served_known: false,
             trailers_answered: false,
@@ -50,7 +51,13 @@ impl ResponseSide {
         self.phase = Phase::Passing(Box::new(AnswerReader::new(Some(head))));
         steps.push_back(Step::Tell(News::Started(head.status)));
         self.read_served(metadata, steps);
-        steps.push_back(Step::Answer(reply::headers(Direction::Response)));
+        steps.push_back(Step::Answer(match self.test_headers {
+            TestHeaders::Ignored => reply::headers(Direction::Response),
+            TestHeaders::Obeyed => reply::response_headers_with(
+                metadata::TEST_SERVED,
+                &metadata::test_served(metadata),
+            ),
+        }));
         // An error whose body we are not shown tells all there is to know by its status.
         if headers.end_of_stream || (self.mode == BodyMode::None && head.status >= 400) {
             self.finish(steps);

@@ -46,8 +46,12 @@ struct Driver {
 
 impl Driver {
     fn new(mode: BodyMode) -> Self {
+        Self::with(mode, TestHeaders::Ignored)
+    }
+
+    fn with(mode: BodyMode, test_headers: TestHeaders) -> Self {
         Self {
-            exchange: Exchange::new(mode, CAP),
+            exchange: Exchange::new(mode, CAP, test_headers),
             out: Vec::new(),
             refuse: false,
             rank: None,

@@ -267,3 +267,41 @@ fn a_condition_changes_with_the_third_failure_in_a_row_and_with_one_report() {
     assert_eq!(history.turn(failed), None);
     assert_eq!(history.turn(fresh), Some((Some(fails), answers)));
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_engines_say_to_have_finished_is_asked_for_and_counted_by_endpoint() {
+    let registry = prometheus::Registry::new();
+    let mut bench = Bench::new(Double::new(|_| {
+        let page =
+            "vllm:num_requests_running 0\nvllm:request_success_total{finished_reason=\"stop\"} ";
+        Some((200, [page, "7\n"].concat().leak()))
+    }));
+    bench.metrics = Arc::new(ReportMetrics::register(&registry).unwrap());
+    let series = || {
+        let families = registry.gather();
+        let finished = families
+            .iter()
+            .find(|family| family.name() == "warmpath_engine_finished_requests_total")?;
+        Some(finished.get_metric()[0].get_counter().get_value())
+    };
+    let grows = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        // Counting begins with the first look.
+        assert_eq!(series(), Some(0.0));
+        bench.double.becomes(|_| {
+            let page = "vllm:num_requests_running 0\n\
+                        vllm:request_success_total{finished_reason=\"stop\"} 9\n\
+                        vllm:request_success_total{finished_reason=\"length\"} 1\n";
+            Some((200, page))
+        });
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert_eq!(series(), Some(3.0));
+    };
+    tokio::join!(bench.run(Duration::from_secs(6)), grows);
+    assert_eq!(series(), None, "the series goes with its endpoint");
+    let asked = bench.double.paths();
+    assert!(
+        asked[0].ends_with("&name[]=vllm:request_success_total"),
+        "{asked:?}"
+    );
+}

@@ -55,6 +55,7 @@ fn the_whole_page_is_read_like_the_filtered_one() {
         return;
     };
     let whole = told(section(&recording, "load: GET /metrics (9.5 ms"));
+    assert_eq!(whole.finished, Some(37));
     // Taken a moment after the filtered one: the waiting requests have run by then.
     assert_eq!((whole.running, whole.waiting), (6, 0));
     assert_eq!(whole.kv_capacity, Some(TokenCount::new(12_800)));
@@ -142,6 +143,23 @@ fn old_names_and_other_engines_are_read() {
     let report = told(trt);
     assert_eq!((report.kv_usage, report.waiting), (0.75, 9));
     assert_eq!(report.kv_capacity, Some(TokenCount::new(3_200)));
+}
+
+#[test]
+fn finished_requests_are_summed_over_all_labels_under_each_engines_name() {
+    for page in [
+        "vllm:request_success_total{engine=\"0\",finished_reason=\"stop\"} 5\n\
+         vllm:request_success_total{engine=\"1\",finished_reason=\"length\"} 37.0\n\
+         vllm:request_success_created{engine=\"0\",finished_reason=\"stop\"} 1.795975730269727e+09\n",
+        "sglang:num_requests_total{is_streaming=\"true\"} 40\nsglang:num_requests_total{is_streaming=\"false\"} 2\n",
+        "trtllm_request_success_total{finished_reason=\"stop\"} 42\n",
+    ] {
+        let with_gauge = format!("{page}vllm:num_requests_running 1\n");
+        assert_eq!(told(&with_gauge).finished, Some(42), "{page}");
+        // A filter that lets only the counter through tells nothing of gauges.
+        assert_eq!(parse(page.as_bytes()), Page::Foreign, "{page}");
+    }
+    assert_eq!(told("vllm:num_requests_running 1\n").finished, None);
 }
 
 #[test]

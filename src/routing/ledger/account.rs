@@ -62,6 +62,8 @@ pub(super) struct Account {
     /// Always the sum of the flights' charges and the bookings' tails here.
     pub(super) queued: u64,
     pub(super) in_flight: u32,
+    /// Requests ever booked here.
+    pub(super) booked: u64,
     pub(super) flights: FxHashMap<BlockKey, Flight>,
     pub(super) prefill_us_per_token: Option<f64>,
 }
@@ -84,6 +86,7 @@ impl Account {
             recent,
             queued: 0,
             in_flight: 0,
+            booked: 0,
             flights: FxHashMap::default(),
             prefill_us_per_token: None,
         }

@@ -113,6 +113,7 @@ impl Ledger {
         let account = self.account_mut(id)?;
         account.queued = account.queued.saturating_add(tail);
         account.in_flight += 1;
+        account.booked += 1;
         account.note_busy(terms.now);
         self.bookings.insert(booking_id, booking);
         Some(booking_id)

@@ -39,12 +39,14 @@ pub(crate) const ADAPTER: &str = "sql";
 /// What is written for the picker to read.
 pub(crate) struct Files {
     folder: TempDir,
+    /// Flags of the picker besides those that name the files.
+    flags: Vec<&'static str>,
 }
 
 impl Files {
-    fn new(settings: &Value) -> Self {
+    fn new(settings: &Value, flags: Vec<&'static str>) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let files = Self { folder };
+        let files = Self { folder, flags };
         std::fs::write(files.settings(), settings.to_string()).expect("a temporary file");
         files
     }
@@ -130,7 +132,7 @@ impl Fleet {
         endpoints.extend(setup.doubles.iter().cloned());
         let addresses: Vec<_> = endpoints.iter().map(|(_, address)| *address).collect();
         endpoints.drain(setup.engines..engines.len());
-        let files = Files::new(&settings);
+        let files = Files::new(&settings, setup.picker_flags);
         files.write_endpoints(&endpoints_text(&endpoints));
         let picker = Picker::start(&files, setup.secure).await;
         let mut config = EnvoyConfig::new(picker.addresses.grpc, addresses);

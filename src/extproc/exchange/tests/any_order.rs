@@ -69,8 +69,9 @@ proptest! {
         mode in prop::sample::select(MODES.to_vec()),
         messages in prop::collection::vec(any_message(), 0..12),
         refuse in any::<bool>(),
+        test_headers in prop::sample::select(vec![TestHeaders::Ignored, TestHeaders::Obeyed]),
     ) {
-        let mut driver = Driver::new(mode);
+        let mut driver = Driver::with(mode, test_headers);
         driver.refuse = refuse;
         for message in messages.clone() {
             driver.receive(message);

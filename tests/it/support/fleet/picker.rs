@@ -51,7 +51,7 @@ fn serve_args(files: &Files, secure: bool, ports: [u16; 3]) -> args::Serve {
         "0s",
         &secure,
     ];
-    match Args::parse_from(line).command {
+    match Args::parse_from(line.iter().chain(&files.flags)).command {
         args::Command::Serve(serve) => serve,
         other => panic!("{other:?}"),
     }

@@ -30,6 +30,7 @@ pub(crate) struct Setup {
     pub(super) second_engine_options: Vec<&'static str>,
     pub(super) settings: Value,
     pub(super) secure: bool,
+    pub(super) picker_flags: Vec<&'static str>,
     pub(super) envoy: Box<dyn FnOnce(&mut EnvoyConfig)>,
 }
 
@@ -53,6 +54,7 @@ impl Setup {
                 "tokenizers": { "hub": false, "engine_timeout": "30s" },
             }),
             secure: true,
+            picker_flags: Vec::new(),
             envoy: Box::new(|_| {}),
         }
     }
@@ -110,6 +112,12 @@ impl Setup {
     /// Keys of the picker's settings file, over those that every fleet has.
     pub(crate) fn settings(mut self, settings: Value) -> Self {
         merge(&mut self.settings, settings);
+        self
+    }
+
+    /// A further flag of the picker.
+    pub(crate) fn picker_flag(mut self, flag: &'static str) -> Self {
+        self.picker_flags.push(flag);
         self
     }
 
