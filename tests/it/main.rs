@@ -20,6 +20,8 @@ mod feeds;
 mod hub;
 // The image, as a file for Docker and packed without it, and the binary alone in it.
 mod image;
+// The pool from Kubernetes, against a double of its API server.
+mod kube_feed;
 // The documentation of metrics names those that there are.
 mod metrics;
 // The whole process on port 0: pages, shutdown, errors at start.
