@@ -10,6 +10,7 @@ mod modes;
 mod pool;
 mod refusals;
 mod restarts;
+mod rollout;
 mod spread;
 mod subsets;
 mod tunnels;
