@@ -9,6 +9,7 @@ mod guards;
 mod modes;
 mod pool;
 mod refusals;
+mod replicas;
 mod restarts;
 mod rollout;
 mod spread;

@@ -1,4 +1,4 @@
-//! Pickers are replaced and die while clients ask: Envoy knows two places for them, asks their health, and never retries.
+//! Pickers are replaced and die while clients ask: Envoy knows two places for them, asks their health, and retries nothing.
 
 use std::time::{Duration, Instant};
 
@@ -9,22 +9,26 @@ use crate::support::fleet::{Fleet, Setup, until};
 
 const IN_FLIGHT: &str = "warmpath_streams_in_flight";
 const ENDED: &str = r#"warmpath_streams_total{outcome="completed"}"#;
-const HEALTHY: &str = "cluster.picker.membership_healthy";
 
-/// Ten milliseconds a token: a stream is as long as its number of tokens says.
+/// Clients that ask over and over, by kind.
+const CLIENTS: [(usize, Kind); 3] = [(2, Kind::Small), (1, Kind::Large), (2, Kind::Stream(50))];
+/// All of them.
+const ASKING: usize = 5;
+
+/// Ten milliseconds a token: a stream lasts as long as its number of tokens says.
 fn setup() -> Setup {
     Setup::engines(2).engine_options(&["--decode-ms-per-step", "10"])
 }
 
 /// Two places for pickers, and an Envoy that knows both and retries nothing.
-struct Gateway {
-    envoy: Envoy,
-    pickers: [PickerProcess; 2],
+pub(super) struct Gateway {
+    pub(super) envoy: Envoy,
+    pub(super) pickers: [PickerProcess; 2],
 }
 
 impl Gateway {
     /// A picker runs in the first place.
-    async fn start(fleet: &Fleet, flags: &[&str]) -> Self {
+    pub(super) async fn start(fleet: &Fleet, flags: &[&str]) -> Self {
         let mut pickers = [(); 2].map(|()| PickerProcess::place(&fleet.files, flags));
         pickers[0].start().await;
         let places = pickers.each_ref().map(|picker| picker.grpc);
@@ -39,24 +43,38 @@ impl Gateway {
     }
 
     /// Waits until Envoy asks so many pickers.
-    async fn asks(&self, pickers: u64) {
+    pub(super) async fn asks(&self, pickers: u64) {
+        let healthy = "cluster.picker.membership_healthy";
         until(&format!("Envoy asks {pickers} pickers"), async || {
-            (self.envoy.stat(HEALTHY).await == pickers).then_some(())
+            (self.envoy.stat(healthy).await == pickers).then_some(())
         })
         .await;
     }
 
-    /// Every kind of client at once.
     fn load(&self) -> Load {
         let mut load = Load::new(self.envoy.picked());
-        load.keep_asking(2, Kind::Small);
-        load.keep_asking(1, Kind::Large);
-        load.keep_asking(2, Kind::Stream(50));
+        for (clients, kind) in CLIENTS {
+            load.keep_asking(clients, kind);
+        }
         load
+    }
+
+    /// Opens streams of `tokens` until some of them certainly pass through this picker.
+    async fn open_streams(&self, load: &mut Load, picker: usize, tokens: usize) {
+        until(
+            "a picker has more streams than the other clients open",
+            async || {
+                load.ask_once(1, Kind::Stream(tokens));
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                let open = self.pickers[picker].metric(IN_FLIGHT).await;
+                (open > ASKING as f64).then_some(())
+            },
+        )
+        .await;
     }
 }
 
-fn failures(done: &[Done]) -> Vec<&Done> {
+fn failed(done: &[Done]) -> Vec<&Done> {
     done.iter().filter(|done| done.outcome.is_err()).collect()
 }
 
@@ -68,38 +86,26 @@ async fn pickers_are_replaced_one_by_the_other_without_a_lost_request() {
             let mut gateway = Gateway::start(fleet, &[]).await;
             let mut load = gateway.load();
             for (old, new) in [(0, 1), (1, 0)] {
-                gateway.pickers[old].metric_reaches(ENDED, 20.0).await;
                 gateway.pickers[new].start().await;
                 gateway.asks(2).await;
-                gateway.pickers[new].metric_reaches(ENDED, 20.0).await;
-                // These are under way when the old one accepts no more.
-                load.ask_once(6, Kind::Stream(800));
-                gateway.pickers[old].metric_reaches(IN_FLIGHT, 1.0).await;
-                let told = Instant::now();
+                for picker in &gateway.pickers {
+                    picker.metric_reaches(ENDED, 20.0).await;
+                }
+                // These outlast the time in which the old one accepts.
+                gateway.open_streams(&mut load, old, 800).await;
                 gateway.pickers[old].signal("-TERM").await;
                 gateway.asks(1).await;
-                let noticed = told.elapsed();
                 gateway.pickers[old].logs("accepting no more").await;
-                let accepted = told.elapsed();
-                let draining = gateway.pickers[old].metric(IN_FLIGHT).await;
-                assert!(draining > 0.0, "nothing was to be drained");
+                let open = gateway.pickers[old].metric(IN_FLIGHT).await;
+                assert!(open > 0.0, "nothing was open when accepting ended");
                 assert!(gateway.pickers[old].ended().await.success());
-                println!(
-                    "{old} to {new}: Envoy stopped asking after {noticed:?}, accepting ended after {accepted:?} with \
-                     {draining} streams in flight, all ended after {:?}",
-                    told.elapsed(),
-                );
             }
             let done = load.stop().await;
-            assert!(failures(&done).is_empty(), "{:#?}", failures(&done));
-            let count = |is: fn(Kind) -> bool| done.iter().filter(|done| is(done.kind)).count();
-            let counts = [
-                count(|kind| kind == Kind::Small),
-                count(|kind| kind == Kind::Large),
-                count(|kind| matches!(kind, Kind::Stream(_))),
-            ];
-            println!("small, large, streams: {counts:?}");
-            assert!(counts.iter().all(|&count| count >= 20), "{counts:?}");
+            assert!(failed(&done).is_empty(), "{:#?}", failed(&done));
+            for (_, kind) in CLIENTS {
+                let count = done.iter().filter(|done| done.kind == kind).count();
+                assert!(count >= 20, "only {count} of {kind:?}");
+            }
         })
         .await;
 }
@@ -112,30 +118,24 @@ async fn a_second_signal_while_draining_ends_the_picker_at_once_and_costs_only_i
             gateway.pickers[1].start().await;
             gateway.asks(2).await;
             let mut load = gateway.load();
-            load.ask_once(6, Kind::Stream(1500));
-            for picker in &gateway.pickers {
-                picker.metric_reaches(IN_FLIGHT, 2.0).await;
-            }
+            gateway.open_streams(&mut load, 0, 1000).await;
             gateway.pickers[0].signal("-TERM").await;
-            // Nobody is sent there any more; what is in flight there is long.
             gateway.asks(1).await;
             gateway.pickers[0].logs("accepting no more").await;
             let open = gateway.pickers[0].metric(IN_FLIGHT).await;
-            assert!(open > 0.0);
             let told = Instant::now();
             gateway.pickers[0].signal("-TERM").await;
-            let status = gateway.pickers[0].ended().await;
-            println!("ended {:?} after the second signal", told.elapsed());
-            assert_eq!(status.code(), Some(1));
+            assert_eq!(gateway.pickers[0].ended().await.code(), Some(1));
+            // The streams had seconds to go, and half a minute would have been theirs.
             assert!(
-                told.elapsed() < Duration::from_secs(5),
+                told.elapsed() < Duration::from_secs(2),
                 "{:?}",
                 told.elapsed()
             );
             let done = load.stop().await;
-            let cut = failures(&done);
+            let cut = failed(&done);
             assert!(
-                cut.len() as f64 <= open && !cut.is_empty(),
+                !cut.is_empty() && cut.len() as f64 <= open,
                 "{open}: {cut:#?}"
             );
             assert!(cut.iter().all(|done| done.begun < told), "{cut:#?}");
@@ -143,36 +143,41 @@ async fn a_second_signal_while_draining_ends_the_picker_at_once_and_costs_only_i
         .await;
 }
 
+/// Envoy's health checks alone are sure after two seconds, and until then the dead picker seemed the least busy: 65 to
+/// 80 % of the requests of that time were sent there and failed (28 to 106 in four runs). With the shipped outlier
+/// detection it took 4 to 30 ms, and 0 to 2 requests.
 #[tokio::test]
-async fn a_picker_that_dies_costs_what_is_open_on_it_and_what_is_sent_there_until_envoy_notices() {
+async fn a_picker_that_dies_costs_what_is_open_on_it_and_what_is_sent_there_before_the_first_refusal()
+ {
     setup()
         .run(async |fleet| {
             let mut gateway = Gateway::start(fleet, &[]).await;
             gateway.pickers[1].start().await;
             gateway.asks(2).await;
             let mut load = gateway.load();
-            load.ask_once(6, Kind::Stream(800));
             for picker in &gateway.pickers {
                 picker.metric_reaches(ENDED, 20.0).await;
             }
-            let open = gateway.pickers[0].metric(IN_FLIGHT).await;
+            gateway.open_streams(&mut load, 0, 300).await;
             gateway.pickers[0].signal("-KILL").await;
             let killed = Instant::now();
-            gateway.pickers[0].ended().await;
+            assert!(!gateway.pickers[0].ended().await.success());
             gateway.asks(1).await;
             let noticed = Instant::now();
-            gateway.pickers[1].metric_reaches(ENDED, 200.0).await;
+            let other = gateway.pickers[1].metric(ENDED).await;
+            gateway.pickers[1].metric_reaches(ENDED, other + 50.0).await;
+            // It comes back into use as soon as it answers a check.
+            gateway.pickers[0].start().await;
+            gateway.asks(2).await;
+            gateway.pickers[0].metric_reaches(ENDED, 20.0).await;
             let done = load.stop().await;
-            let failed = failures(&done);
-            let later = failed.iter().filter(|done| done.begun > killed).count();
-            let between = done.iter().filter(|done| done.begun > killed && done.begun < noticed).count();
-            println!(
-                "{open} streams open; {} failed, {later} of {between} begun in the {:?} until Envoy noticed",
-                failed.len(),
-                noticed - killed,
+            let failed = failed(&done);
+            assert!(
+                failed.iter().all(|done| done.begun < noticed),
+                "{failed:#?}"
             );
-            println!("{failed:#?}");
-            assert!(failed.iter().all(|done| done.begun < noticed), "{failed:#?}");
+            let later = failed.iter().filter(|done| done.begun > killed).count();
+            assert!(later <= 2 * ASKING, "{later} after its end: {failed:#?}");
         })
         .await;
 }

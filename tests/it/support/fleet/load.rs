@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::{MODEL, request_id};
+use super::MODEL;
 
 /// Pause of a client between an answer and its next question: traffic, not a load test.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -30,9 +30,7 @@ pub(crate) enum Kind {
 #[derive(Debug)]
 pub(crate) struct Done {
     pub(crate) kind: Kind,
-    pub(crate) request_id: String,
     pub(crate) begun: Instant,
-    pub(crate) ended: Instant,
     /// What was wrong with the answer, if anything.
     pub(crate) outcome: Result<(), String>,
 }
@@ -88,14 +86,11 @@ impl Load {
 }
 
 async fn ask(client: &reqwest::Client, to: SocketAddr, kind: Kind) -> Done {
-    let request_id = request_id();
     let begun = Instant::now();
-    let asked = exchange(client, to, kind, &request_id).await;
+    let asked = exchange(client, to, kind).await;
     Done {
         kind,
-        request_id,
         begun,
-        ended: Instant::now(),
         outcome: asked.unwrap_or_else(|error| Err(format!("{error:?}"))),
     }
 }
@@ -104,7 +99,6 @@ async fn exchange(
     client: &reqwest::Client,
     to: SocketAddr,
     kind: Kind,
-    request_id: &str,
 ) -> reqwest::Result<Result<(), String>> {
     let first_id = fastrand::u32(..1000) * 1000;
     let prompt: Vec<u32> = (first_id..first_id + 100).collect();
@@ -119,7 +113,6 @@ async fn exchange(
     }
     let request = client
         .post(format!("http://{to}/v1/completions"))
-        .header("x-request-id", request_id)
         .json(&body);
     let answer = request.send().await?;
     let status = answer.status();

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 
+use serde_json::Value;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
@@ -82,12 +83,6 @@ impl PickerProcess {
         assert!(sent.expect("kill is there").success());
     }
 
-    /// Whether the program has ended by now.
-    pub(crate) fn has_ended(&mut self) -> bool {
-        let child = self.child.as_mut().expect("it was started");
-        child.try_wait().expect("our own child").is_some()
-    }
-
     /// Waits for the end of the program; the place is free again.
     pub(crate) async fn ended(&mut self) -> ExitStatus {
         let mut child = self.child.take().expect("it was started");
@@ -109,6 +104,11 @@ impl PickerProcess {
         let answer = http::get(self.pages, path).await;
         assert_eq!(answer.status, 200, "{path}");
         String::from_utf8(answer.body.to_vec()).expect("a page is text")
+    }
+
+    /// A page of JSON.
+    pub(crate) async fn json(&self, path: &str) -> Value {
+        serde_json::from_str(&self.page(path).await).expect("a page of JSON")
     }
 
     /// The sample of a metric, its labels as they are written; 0 where there is none.
