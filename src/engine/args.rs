@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use clap::Parser as _;
 
-use super::fault::Fault;
+use super::event_ports::PortError;
+use super::fault::RankFault;
 use super::kv_encode::Encoding;
 use super::model;
 use super::publish::EventSettings;
@@ -65,10 +66,22 @@ pub struct Args {
     /// Length of an answer that nothing else ends, in tokens.
     #[arg(long, default_value_t = 256)]
     answer_tokens: usize,
-    /// Where KV events are published; "none" for an engine without them.
+    /// Data-parallel ranks behind this server: engine cores with a KV pool each. The request header
+    /// x-data-parallel-rank pins one; other requests go to the least busy.
+    #[arg(long, default_value = "1", value_parser = clap::value_parser!(u32).range(1..=MAX_RANKS))]
+    data_parallel_size: u32,
+    /// This server is the one rank of that number, behind a balancer of its own.
+    #[arg(long, value_name = "RANK", value_parser = clap::value_parser!(u32).range(..MAX_RANKS))]
+    data_parallel_rank: Option<u32>,
+    /// Processes that serve HTTP (default: one a rank). Like vLLM's, several cannot filter their metrics page, and
+    /// its gauges are missing until a rank's first step.
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    api_server_count: Option<u32>,
+    /// Where KV events are published, each rank at this port plus its number; "none" for an engine without them.
     #[arg(long, default_value = "tcp://*:5557")]
     kv_events: String,
-    /// Where KV events can be asked for again; "none" for no replay.
+    /// Where KV events can be asked for again, each rank at this port plus its number; "none" for no replay. With
+    /// several ranks it must be clear of their ports for KV events.
     #[arg(long, default_value = "tcp://*:5558")]
     kv_replay: String,
     /// Dialect of the events.
@@ -83,10 +96,14 @@ pub struct Args {
     /// Answers depend on this and on the prompt.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// What goes wrong from the start: drop-events=N, no-replay, hang-http, …
+    /// What goes wrong from the start: drop-events=N, no-replay, hang-http, …; with @RANK at its end, at that rank
+    /// instead of the first.
     #[arg(long)]
-    fault: Vec<Fault>,
+    fault: Vec<RankFault>,
 }
+
+/// More engine cores than one server has anywhere; each has a task and two sockets here.
+const MAX_RANKS: i64 = 1024;
 
 /// A vLLM release, as far as behaviour depends on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,15 +151,54 @@ pub struct Settings {
     pub version: Version,
     /// The engine core. Its vocabulary is taken from the tokenizer at the start.
     pub core: model::Settings,
-    /// KV events, if it has any.
+    /// Its data-parallel ranks. Each has an engine core like the others.
+    pub ranks: RankSettings,
+    /// KV events, if it has any. The addresses are those of rank 0; the others are at the next ports.
     pub events: Option<EventSettings>,
     /// What goes wrong from the start.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<RankFault>,
 }
 
-/// A figure on the command line that means nothing.
-#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+/// The data-parallel ranks of one server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RankSettings {
+    /// The number of the first.
+    pub first: u32,
+    /// How many, at least 1.
+    pub count: u32,
+    /// Processes that serve HTTP, at least 1.
+    pub api_servers: u32,
+}
+
+impl RankSettings {
+    /// Their numbers.
+    pub(super) fn numbers(self) -> std::ops::Range<u32> {
+        self.first..self.first.saturating_add(self.count)
+    }
+}
+
+/// What the command line says does not go together, or means nothing.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ArgsError {
+    /// A server of several ranks numbers them from 0.
+    #[error(
+        "--data-parallel-rank {rank} is for a server of one rank, and --data-parallel-size is {size}"
+    )]
+    RankOfMany {
+        /// What the rank's option said.
+        rank: u32,
+        /// What the other said.
+        size: u32,
+    },
+    /// A fault of a rank that is not there.
+    #[error("--fault {fault}: this server has no such rank")]
+    FaultRank {
+        /// What the option said.
+        fault: RankFault,
+    },
+    /// Ports for events.
+    #[error(transparent)]
+    Ports(#[from] PortError),
     /// Negative, infinite or not a number.
     #[error("--{name} cannot be {value}")]
     Duration {
@@ -160,6 +216,21 @@ fn block_size(text: &str) -> Result<BlockSize, String> {
         .ok_or_else(|| format!("{text} is not a positive number of tokens"))
 }
 
+fn rank_settings(
+    size: u32,
+    rank: Option<u32>,
+    api_servers: Option<u32>,
+) -> Result<RankSettings, ArgsError> {
+    if let (Some(rank), 2..) = (rank, size) {
+        return Err(ArgsError::RankOfMany { rank, size });
+    }
+    Ok(RankSettings {
+        first: rank.unwrap_or(0),
+        count: size,
+        api_servers: api_servers.unwrap_or(size),
+    })
+}
+
 impl Args {
     /// Checks and converts.
     ///
@@ -170,6 +241,19 @@ impl Args {
             Duration::try_from_secs_f64(value * unit)
                 .map_err(|_| ArgsError::Duration { name, value })
         };
+        let ranks = rank_settings(
+            self.data_parallel_size,
+            self.data_parallel_rank,
+            self.api_server_count,
+        )?;
+        for &fault in &self.fault {
+            if !fault
+                .rank
+                .is_none_or(|rank| ranks.numbers().contains(&rank))
+            {
+                return Err(ArgsError::FaultRank { fault });
+            }
+        }
         let unless_none = |address: String| (address != "none").then_some(address);
         let replay = unless_none(self.kv_replay);
         let events = unless_none(self.kv_events).map(|live| EventSettings {
@@ -179,6 +263,9 @@ impl Args {
             encoding: self.kv_events_encoding,
             buffer_steps: self.kv_buffer_steps,
         });
+        if let Some(events) = &events {
+            events.check_ports(ranks)?;
+        }
         let core = model::Settings {
             block_size: self.block_size,
             blocks: self.kv_blocks,
@@ -200,6 +287,7 @@ impl Args {
             adapters: self.lora,
             version: self.version,
             core,
+            ranks,
             events,
             faults: self.fault,
         })

@@ -1,4 +1,4 @@
-//! Who lets the model's time pass? One task: it takes requests, sleeps through steps, publishes, hands out tokens.
+//! Who lets a model's time pass? One task for each rank: it takes requests, sleeps through steps, publishes, hands out tokens.
 //!
 //! Measured on one shared core, optimized: 200 requests a second of 8,000 tokens, 75 % of them shared, 20 answer
 //! tokens each, cost the whole engine 0.5 to 0.7 ms of CPU a request (HTTP, JSON and tokenizing included).
@@ -16,6 +16,7 @@ use super::block_cache::CachedBlock;
 use super::model::{Model, Output, Request, RequestId, StepPlan, SubmitError};
 use super::observed::Observed;
 use super::publish::Publisher;
+use super::ranks::InFlight;
 
 /// Requests that may wait to be taken in. More make their senders wait: the driver looks at least once a step.
 pub(super) const COMMANDS: usize = 1024;
@@ -39,6 +40,7 @@ pub(super) enum Command {
         requests: Vec<Request>,
         /// Has room for every token of every answer, so it is never full. Closed: the client left.
         outputs: mpsc::Sender<Answered>,
+        in_flight: InFlight,
         reply: oneshot::Sender<Result<(), SubmitError>>,
     },
     /// Forgets the cache; false if it is in use.
@@ -50,6 +52,7 @@ pub(super) enum Command {
 struct Live {
     choice: usize,
     outputs: mpsc::Sender<Answered>,
+    _in_flight: InFlight,
 }
 
 /// Owns the model.
@@ -189,9 +192,10 @@ impl Driver {
             Command::Submit {
                 requests,
                 outputs,
+                in_flight,
                 reply,
             } => {
-                let taken = self.submit(requests, &outputs);
+                let taken = self.submit(requests, &outputs, &in_flight);
                 // Whoever does not wait for the answer has left, and closed `outputs` too.
                 reply.send(taken).ok();
             }
@@ -208,6 +212,7 @@ impl Driver {
         &mut self,
         requests: Vec<Request>,
         outputs: &mpsc::Sender<Answered>,
+        in_flight: &InFlight,
     ) -> Result<(), SubmitError> {
         for request in &requests {
             request.check(self.max_model_len)?;
@@ -220,6 +225,7 @@ impl Driver {
                 Live {
                     choice,
                     outputs: outputs.clone(),
+                    _in_flight: in_flight.clone(),
                 },
             );
         }

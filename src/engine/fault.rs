@@ -91,13 +91,93 @@ impl fmt::Display for Fault {
     }
 }
 
+impl Fault {
+    /// It befalls the server, whichever rank computes.
+    const fn is_of_server(self) -> bool {
+        matches!(
+            self,
+            Self::HangHttp
+                | Self::Metrics500
+                | Self::NoMetrics
+                | Self::EmptyMetrics
+                | Self::StaleMetrics
+        )
+    }
+}
+
+/// A fault, and the rank that it befalls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RankFault {
+    /// What goes wrong.
+    pub fault: Fault,
+    /// Where. `None`: at the first rank, or at the server if the fault is of that kind.
+    pub rank: Option<u32>,
+}
+
+impl From<Fault> for RankFault {
+    fn from(fault: Fault) -> Self {
+        Self { fault, rank: None }
+    }
+}
+
+/// Text that names no fault of a rank.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RankFaultError {
+    /// Of no kind at all.
+    #[error(transparent)]
+    Unknown(#[from] UnknownFault),
+    /// What stands behind the `@` is no number.
+    #[error("{0:?} is not the number of a rank")]
+    Rank(String),
+    /// The server is one, however many ranks it has.
+    #[error("{0} befalls the server and cannot be told a rank")]
+    OfServer(Fault),
+}
+
+impl FromStr for RankFault {
+    type Err = RankFaultError;
+
+    fn from_str(text: &str) -> Result<Self, RankFaultError> {
+        let Some((fault, rank)) = text.split_once('@') else {
+            return Ok(text.parse::<Fault>()?.into());
+        };
+        let fault: Fault = fault.parse()?;
+        if fault.is_of_server() {
+            return Err(RankFaultError::OfServer(fault));
+        }
+        let number = rank
+            .parse()
+            .map_err(|_| RankFaultError::Rank(rank.to_owned()))?;
+        Ok(Self {
+            fault,
+            rank: Some(number),
+        })
+    }
+}
+
+impl fmt::Display for RankFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.fault.fmt(f)?;
+        match self.rank {
+            Some(rank) => write!(f, "@{rank}"),
+            None => Ok(()),
+        }
+    }
+}
+
 /// The faults in force. The lock is held for a look at a handful of values.
 #[derive(Debug, Default)]
 pub(super) struct Faults(Mutex<Vec<Fault>>);
 
 impl Faults {
-    pub(super) fn new(initial: &[Fault]) -> Self {
-        Self(Mutex::new(initial.to_vec()))
+    /// Those that befall rank `rank` from the start; the first rank's set is the server's as well.
+    pub(super) fn of_rank(rank: u32, is_first: bool, initial: &[RankFault]) -> Self {
+        let here = |at: Option<u32>| at.map_or(is_first, |at| at == rank);
+        let faults = initial
+            .iter()
+            .filter(|fault| here(fault.rank))
+            .map(|fault| fault.fault);
+        Self(Mutex::new(faults.collect()))
     }
 
     /// Adds one; a second one of the same kind replaces the first.
@@ -176,8 +256,33 @@ mod tests {
     }
 
     #[test]
+    fn a_fault_may_name_its_rank_unless_it_is_the_servers() {
+        for text in ["drop-events=3@1", "no-replay@0", "no-replay", "hang-http"] {
+            assert_eq!(text.parse::<RankFault>().unwrap().to_string(), text);
+        }
+        let refused = |text: &str| text.parse::<RankFault>().unwrap_err();
+        assert_eq!(refused("no-replay@x"), RankFaultError::Rank("x".to_owned()));
+        assert_eq!(
+            refused("hang-http@1"),
+            RankFaultError::OfServer(Fault::HangHttp)
+        );
+        assert_eq!(
+            refused("unplug@1"),
+            RankFaultError::Unknown(UnknownFault("unplug".to_owned()))
+        );
+        let initial: Vec<RankFault> =
+            vec![Fault::NoReplay.into(), "restart-seq@5".parse().unwrap()];
+        let [first, second] =
+            [(4, true), (5, false)].map(|(rank, first)| Faults::of_rank(rank, first, &initial));
+        assert_eq!(first.active(), [Fault::NoReplay]);
+        assert_eq!(second.active(), [Fault::RestartSeq]);
+    }
+
+    #[test]
     fn dropped_batches_are_used_up_and_a_restart_happens_once() {
-        let faults = Faults::new(&[Fault::DropEvents(2), Fault::RestartSeq]);
+        let initial =
+            ["drop-events=2", "restart-seq", "no-replay@1"].map(|text| text.parse().unwrap());
+        let faults = Faults::of_rank(0, true, &initial);
         assert_eq!(
             [(); 3].map(|()| faults.drops_this_batch()),
             [true, true, false]

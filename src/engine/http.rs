@@ -20,12 +20,11 @@ use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{get, post};
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
 
 use super::args::Settings;
-use super::driver::Command;
 use super::fault::{Fault, Faults};
 use super::observed::Observed;
+use super::ranks::Ranks;
 use super::tokenizer::Tokenizer;
 
 /// What every route sees.
@@ -33,13 +32,16 @@ pub(super) struct App {
     pub(super) settings: Settings,
     pub(super) name: HeaderValue,
     pub(super) tokenizer: Tokenizer,
-    pub(super) commands: mpsc::Sender<Command>,
-    pub(super) observed: Arc<Mutex<Observed>>,
-    pub(super) faults: Arc<Faults>,
-    /// `tcp://…` of the live events and of their replay.
-    pub(super) event_addresses: Option<(String, Option<String>)>,
-    /// The metrics page as it was when it was told to go stale.
-    pub(super) stale_page: Mutex<Option<Observed>>,
+    pub(super) ranks: Ranks,
+    /// What each rank had to show when the metrics page was told to go stale.
+    pub(super) stale_page: Mutex<Option<Vec<Observed>>>,
+}
+
+impl App {
+    /// The faults of the server, which are in the first rank's set.
+    fn faults(&self) -> &Faults {
+        &self.ranks.first().faults
+    }
 }
 
 /// All routes.
@@ -69,7 +71,7 @@ pub(super) fn router(app: Arc<App>) -> Router {
 
 /// Says who answered, and hangs if told to.
 async fn around(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    if app.faults.has(Fault::HangHttp) && !request.uri().path().starts_with("/sim/") {
+    if app.faults().has(Fault::HangHttp) && !request.uri().path().starts_with("/sim/") {
         std::future::pending::<()>().await;
     }
     let mut response = next.run(request).await;

@@ -18,11 +18,13 @@ pub enum Encoding {
     Array,
 }
 
-/// Encodes batches of one engine.
+/// Encodes batches of one rank.
 pub(super) struct Encoder {
     pub(super) encoding: Encoding,
     /// Adapters by number, counted from 1: vLLM's deprecated `lora_id`.
     pub(super) adapters: Vec<String>,
+    /// Whose events they are.
+    pub(super) rank: u32,
 }
 
 type Written = io::Result<()>;
@@ -55,7 +57,7 @@ impl Encoder {
                 KvEvent::Cleared => self.head(out_ref, "AllBlocksCleared", 0)?,
             }
         }
-        write_uint(out_ref, 0)?;
+        write_uint(out_ref, self.rank.into())?;
         Ok(out)
     }
 
@@ -197,6 +199,7 @@ mod tests {
         Encoder {
             encoding,
             adapters: vec!["legal".to_owned(), "sql".to_owned()],
+            rank: 0,
         }
     }
 

@@ -12,6 +12,8 @@ use zeromq::{
     ZmqMessage,
 };
 
+use super::args::RankSettings;
+use super::event_ports::{self, PortError};
 use super::fault::{Fault, Faults};
 use super::kv_encode::{Encoder, Encoding};
 use crate::routing::event::KvEvent;
@@ -19,7 +21,7 @@ use crate::routing::event::KvEvent;
 /// Ends a replay, in place of a sequence number.
 const END_MARKER: [u8; 8] = [0xff; 8];
 
-/// Where events are to be had, and how.
+/// Where events are to be had, and how. With several ranks the addresses are those of rank 0.
 #[derive(Clone, Debug)]
 pub struct EventSettings {
     /// Address of the PUB socket (`*` stands for every interface, port 0 for a free one).
@@ -32,6 +34,44 @@ pub struct EventSettings {
     pub encoding: Encoding,
     /// Batches kept for replay.
     pub buffer_steps: usize,
+}
+
+impl EventSettings {
+    /// Refuses addresses with which these ranks would be in each other's way.
+    ///
+    /// # Errors
+    /// When they would.
+    pub(super) fn check_ports(&self, ranks: RankSettings) -> Result<(), PortError> {
+        event_ports::check(&self.live, self.replay.as_deref(), ranks.first, ranks.count)
+    }
+
+    /// The same with real ports in the place of port 0, where ranks need neighbouring ones.
+    ///
+    /// # Errors
+    /// When there are none.
+    pub(super) fn settled(self, ranks: RankSettings) -> Result<Self, PortError> {
+        let settle = |base| event_ports::settle(base, ranks.first, ranks.count);
+        Ok(Self {
+            live: settle(self.live)?,
+            replay: self.replay.map(settle).transpose()?,
+            ..self
+        })
+    }
+
+    /// The same with the addresses of one rank.
+    ///
+    /// # Errors
+    /// When it has no port.
+    pub(super) fn of_rank(&self, rank: u32) -> Result<Self, PortError> {
+        let replay = self.replay.as_deref();
+        Ok(Self {
+            live: event_ports::of_rank(&self.live, rank)?,
+            replay: replay
+                .map(|base| event_ports::of_rank(base, rank))
+                .transpose()?,
+            ..self.clone()
+        })
+    }
 }
 
 /// An address that cannot be listened on.
@@ -205,12 +245,13 @@ pub(super) struct Bound {
     pub(super) replay_address: Option<String>,
 }
 
-/// Binds both sockets.
+/// Binds both sockets of a rank, whose addresses are in `settings`.
 ///
 /// # Errors
 /// When an address cannot be listened on.
 pub(super) async fn bind(
     settings: EventSettings,
+    rank: u32,
     adapters: Vec<String>,
     faults: Arc<Faults>,
 ) -> Result<Bound, BindError> {
@@ -232,6 +273,7 @@ pub(super) async fn bind(
     let encoder = Encoder {
         encoding: settings.encoding,
         adapters,
+        rank,
     };
     let publisher = Publisher {
         socket: live,

@@ -8,80 +8,26 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use axum::http::HeaderValue;
 use axum::serve::ListenerExt as _;
-use parking_lot::Mutex;
-use tokio::net::TcpListener;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::args::{Args, Settings};
 use super::block_cache::CachedBlock;
-use super::driver::{COMMANDS, Command, Driver};
-use super::fault::{Fault, Faults};
+use super::driver::Command;
+use super::fault::Fault;
 use super::http::{App, router};
-use super::model::{Model, SettingsError};
-use super::observed::Observed;
-use super::publish::{BindError, Bound, bind};
-use super::tokenizer::{Tokenizer, TokenizerError};
+use super::prepare::{Core, Ready, StartError, prepare};
 
 /// How long answers under way may take after a stop, as vLLM's server allows.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Why an engine does not start.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// The engine core.
-    #[error(transparent)]
-    Settings(#[from] SettingsError),
-    /// The model's files.
-    #[error(transparent)]
-    Tokenizer(#[from] TokenizerError),
-    /// The HTTP address.
-    #[error("cannot listen on {address}")]
-    Listen {
-        /// Which.
-        address: SocketAddr,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
-    /// The event addresses.
-    #[error(transparent)]
-    Events(#[from] BindError),
-    /// A name that a response header cannot carry.
-    #[error("{0:?} cannot stand in a response header")]
-    Name(String),
-    /// No thread or runtime to be had.
-    #[error("cannot start a thread for the engine")]
-    Thread(#[from] std::io::Error),
-    /// The thread ended before it listened.
-    #[error("the engine's thread ended while it started")]
-    Died,
-}
-
-/// An engine that listens and is not served yet.
-struct Ready {
-    app: Arc<App>,
-    listener: TcpListener,
-    driver: Driver,
-    replay: Option<super::publish::Replay>,
-    handle: Handle,
-}
-
-/// What is known of an engine from outside.
-#[derive(Clone)]
-struct Handle {
-    http: SocketAddr,
-    event_addresses: Option<(String, Option<String>)>,
-    commands: mpsc::Sender<Command>,
-    faults: Arc<Faults>,
-}
-
 /// An engine in this process. Dropping it kills it.
+///
+/// What is said without a rank is of the first one.
 pub struct Running {
-    handle: Handle,
+    app: Arc<App>,
     stop: CancellationToken,
     kill: CancellationToken,
     ended: oneshot::Receiver<()>,
@@ -89,41 +35,77 @@ pub struct Running {
 
 impl Running {
     /// Where its HTTP API is.
-    pub const fn http(&self) -> SocketAddr {
-        self.handle.http
+    pub fn http(&self) -> SocketAddr {
+        self.app.settings.listen
+    }
+
+    /// What it was started with, its real ports in the place of 0: started with this when it has ended, an engine
+    /// comes back at the same addresses, as a container does that restarts in its pod. Its cache is cold and its
+    /// events are numbered from 0.
+    pub fn settings(&self) -> &Settings {
+        &self.app.settings
+    }
+
+    /// The numbers of its data-parallel ranks.
+    pub fn ranks(&self) -> impl Iterator<Item = u32> {
+        self.app.ranks.iter().map(|rank| rank.number)
     }
 
     /// `tcp://host:port` of its live KV events, if it has any.
     pub fn kv_events(&self) -> Option<&str> {
-        self.handle
-            .event_addresses
-            .as_ref()
-            .map(|(live, _)| live.as_str())
+        self.kv_events_of(self.app.ranks.first().number)
+    }
+
+    /// The same of a rank.
+    pub fn kv_events_of(&self, rank: u32) -> Option<&str> {
+        let (live, _) = self.event_addresses(rank)?;
+        Some(live)
     }
 
     /// `tcp://host:port` of their replay, if it has one.
     pub fn kv_replay(&self) -> Option<&str> {
-        self.handle
-            .event_addresses
-            .as_ref()
-            .and_then(|(_, replay)| replay.as_deref())
+        self.kv_replay_of(self.app.ranks.first().number)
+    }
+
+    /// The same of a rank.
+    pub fn kv_replay_of(&self, rank: u32) -> Option<&str> {
+        let (_, replay) = self.event_addresses(rank)?;
+        replay.as_deref()
+    }
+
+    fn event_addresses(&self, rank: u32) -> Option<&(String, Option<String>)> {
+        self.app.ranks.numbered(rank)?.event_addresses.as_ref()
     }
 
     /// Every cached content, sorted by hash; `None` if the engine has ended.
     pub async fn dump(&self) -> Option<Vec<CachedBlock>> {
+        self.dump_of(self.app.ranks.first().number).await
+    }
+
+    /// The same of a rank; `None` as well if there is no such rank.
+    pub async fn dump_of(&self, rank: u32) -> Option<Vec<CachedBlock>> {
         let (reply, answer) = oneshot::channel();
-        self.handle.commands.send(Command::Dump(reply)).await.ok()?;
+        let rank = self.app.ranks.numbered(rank)?;
+        rank.commands.send(Command::Dump(reply)).await.ok()?;
         answer.await.ok()
     }
 
     /// Makes something go wrong from now on.
     pub fn set_fault(&self, fault: Fault) {
-        self.handle.faults.set(fault);
+        self.app.ranks.first().faults.set(fault);
     }
 
-    /// Ends all faults.
+    /// The same at a rank. What befalls the server (HTTP and its metrics page) does nothing at a rank other than the
+    /// first. False if there is no such rank.
+    #[must_use]
+    pub fn set_fault_of(&self, rank: u32, fault: Fault) -> bool {
+        let rank = self.app.ranks.numbered(rank);
+        rank.map(|rank| rank.faults.set(fault)).is_some()
+    }
+
+    /// Ends all faults of all ranks.
     pub fn clear_faults(&self) {
-        self.handle.faults.clear();
+        self.app.ranks.iter().for_each(|rank| rank.faults.clear());
     }
 
     /// Takes no more connections, gives answers under way a second, and ends.
@@ -170,7 +152,7 @@ pub async fn start(settings: Settings) -> Result<Running, StartError> {
                         return;
                     }
                 };
-                if ready.send(Ok(engine.handle.clone())).is_err() {
+                if ready.send(Ok(Arc::clone(&engine.app))).is_err() {
                     return;
                 }
                 tokio::select! {
@@ -183,9 +165,9 @@ pub async fn start(settings: Settings) -> Result<Running, StartError> {
             drop(runtime);
             drop(end);
         })?;
-    let handle = started.await.map_err(|_| StartError::Died)??;
+    let app = started.await.map_err(|_| StartError::Died)??;
     Ok(Running {
-        handle,
+        app,
         stop,
         kill,
         ended,
@@ -198,80 +180,28 @@ pub async fn start(settings: Settings) -> Result<Running, StartError> {
 /// When it cannot start, or a part of it ends by itself.
 pub async fn run(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     let engine = prepare(args.settings()?).await?;
-    let handle = &engine.handle;
-    let (live, replay) = handle.event_addresses.clone().unzip();
-    tracing::info!(address = %handle.http, kv_events = live, kv_replay = replay.flatten(), "simulated engine listens");
+    let app = &engine.app;
+    let (live, replay) = app.ranks.first().event_addresses.clone().unzip();
+    let (address, ranks) = (app.settings.listen, app.ranks.len());
+    tracing::info!(%address, ranks, kv_events = live, kv_replay = replay.flatten(), "simulated engine listens");
     serve(engine, stop).await
-}
-
-async fn prepare(mut settings: Settings) -> Result<Ready, StartError> {
-    let tokenizer = Tokenizer::load(settings.model_dir.as_deref())?;
-    settings.core.vocabulary = tokenizer.vocabulary();
-    let model = Model::new(settings.core.clone())?;
-    let faults = Arc::new(Faults::new(&settings.faults));
-    let address = settings.listen;
-    let listen = |source| StartError::Listen { address, source };
-    let listener = TcpListener::bind(address).await.map_err(listen)?;
-    let http = listener.local_addr().map_err(listen)?;
-    let name = settings.name.clone().unwrap_or_else(|| http.to_string());
-    let name = HeaderValue::from_str(&name).map_err(|_| StartError::Name(name))?;
-    let (mut publisher, mut replay, mut event_addresses) = (None, None, None);
-    if let Some(events) = settings.events.clone() {
-        let bound: Bound = bind(events, settings.adapters.clone(), Arc::clone(&faults)).await?;
-        event_addresses = Some((bound.live_address, bound.replay_address));
-        publisher = Some(bound.publisher);
-        replay = bound.replay;
-    }
-    let (commands, receiver) = mpsc::channel(COMMANDS);
-    let observed = Arc::new(Mutex::new(Observed::default()));
-    let max_model_len = settings.core.max_model_len;
-    let driver = Driver::new(
-        model,
-        max_model_len,
-        receiver,
-        publisher,
-        Arc::clone(&observed),
-    );
-    let handle = Handle {
-        http,
-        event_addresses: event_addresses.clone(),
-        commands: commands.clone(),
-        faults: Arc::clone(&faults),
-    };
-    let app = App {
-        settings,
-        name,
-        tokenizer,
-        commands,
-        observed,
-        faults,
-        event_addresses,
-        stale_page: Mutex::new(None),
-    };
-    Ok(Ready {
-        app: Arc::new(app),
-        listener,
-        driver,
-        replay,
-        handle,
-    })
 }
 
 async fn serve(engine: Ready, stop: CancellationToken) -> anyhow::Result<()> {
     let Ready {
         app,
         listener,
-        driver,
-        replay,
-        ..
+        cores,
     } = engine;
     let ending = CancellationToken::new();
     let mut tasks = JoinSet::new();
-    let token = ending.clone();
-    tasks.spawn(async move { driver.run(token).await.context("driver") });
-    if let Some(replay) = replay {
+    for Core { driver, replay } in cores {
         let token = ending.clone();
-        tasks.spawn(async move { replay.serve(token).await.context("replay socket") });
+        tasks.spawn(async move { driver.run(token).await.context("driver") });
+        if let Some(replay) = replay {
+            let token = ending.clone();
+            tasks.spawn(async move { replay.serve(token).await.context("replay socket") });
+        }
     }
     let token = stop.clone();
     tasks.spawn(async move {

@@ -1,6 +1,7 @@
 //! Claims about the simulated engine's HTTP side. They share our code on both ends and so prove the plumbing only.
 
 mod pages;
+mod ranks;
 
 use std::time::Duration;
 

@@ -40,8 +40,9 @@ pub(super) async fn embeddings(
         reads_cache: true,
         answer: Vec::new(),
     };
+    let rank = app.ranks.choose(&headers)?;
     let mut outputs = app
-        .submit(prompts.into_iter().map(request).collect())
+        .submit(rank, prompts.into_iter().map(request).collect())
         .await?;
     for _ in 0..vectors.len() {
         let answered = outputs.recv().await.ok_or(ApiError::Stopped)?;
@@ -51,7 +52,7 @@ pub(super) async fn embeddings(
     }
     let entry = |(index, vector): (usize, &Value)| json!({"index": index, "object": "embedding", "embedding": vector});
     let data: Vec<_> = vectors.iter().enumerate().map(entry).collect();
-    Ok(Json(json!({
+    let mut response = Json(json!({
         "id": App::answer_id("embd-", &headers),
         "object": "list",
         "created": unix_time(),
@@ -62,7 +63,9 @@ pub(super) async fn embeddings(
             "prompt_tokens_details": null,
         },
     }))
-    .into_response())
+    .into_response();
+    app.tell_rank(rank, &mut response);
+    Ok(response)
 }
 
 /// Equal prompts have equal vectors.

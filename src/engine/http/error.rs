@@ -6,6 +6,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
 use crate::engine::model::SubmitError;
+use crate::engine::ranks::OutOfRange;
 use crate::engine::tokenizer::ChatError;
 
 /// Why a request gets no answer.
@@ -21,6 +22,10 @@ pub(super) enum ApiError {
     Chat(#[from] ChatError),
     #[error(transparent)]
     Submit(#[from] SubmitError),
+    #[error(transparent)]
+    Rank(#[from] OutOfRange),
+    #[error("no rank {0} here")]
+    NoSuchRank(u32),
     #[error("the engine has stopped")]
     Stopped,
 }
@@ -34,9 +39,12 @@ impl IntoResponse for ApiError {
                 "BadRequestError",
                 Some("input_tokens"),
             ),
-            Self::Body(_) | Self::Shape(_) | Self::Chat(_) | Self::Submit(_) => {
-                (StatusCode::BAD_REQUEST, "BadRequestError", None)
-            }
+            Self::Body(_)
+            | Self::Shape(_)
+            | Self::Chat(_)
+            | Self::Submit(_)
+            | Self::Rank(_)
+            | Self::NoSuchRank(_) => (StatusCode::BAD_REQUEST, "BadRequestError", None),
             Self::Stopped => (
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "InternalServerError",

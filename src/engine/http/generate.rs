@@ -15,6 +15,7 @@ use super::shape::{Head, Kind};
 use super::{App, unix_time};
 use crate::engine::driver::{Answered, Command};
 use crate::engine::model::Request;
+use crate::engine::ranks::Rank;
 use crate::routing::block::Scope;
 use crate::routing::model::RenderContext;
 
@@ -84,6 +85,7 @@ impl App {
                 "the number of answers must be between 1 and 16384",
             ));
         }
+        let rank = self.ranks.choose(headers)?;
         let echoes_logprobs = body.echo == Some(true) && body.logprobs.is_some();
         let template = Request {
             prompt: Vec::new(),
@@ -101,23 +103,34 @@ impl App {
                 ..template.clone()
             })
             .collect();
-        let outputs = self.submit(requests).await?;
+        let outputs = self.submit(rank, requests).await?;
         let head = self.head(kind, headers, body);
         let block_size = self.settings.core.block_size.get() as usize;
         let answer = Answer::new(head, prompts, copies, block_size, outputs);
-        if body.stream == Some(true) {
-            Ok(answer.stream(body.stream_options.unwrap_or_default(), Arc::clone(self)))
+        let mut response = if body.stream == Some(true) {
+            answer.stream(body.stream_options.unwrap_or_default(), Arc::clone(self))
         } else {
-            answer.whole(&self.tokenizer).await
+            answer.whole(&self.tokenizer).await?
+        };
+        self.tell_rank(rank, &mut response);
+        Ok(response)
+    }
+
+    /// vLLM never says which rank served; a test of several needs to know.
+    pub(super) fn tell_rank(&self, rank: &Rank, response: &mut Response) {
+        if self.ranks.len() > 1 {
+            let headers = response.headers_mut();
+            headers.insert("x-warmpath-engine-rank", rank.number.into());
         }
     }
 
-    /// Queues prompts; their tokens come out of the channel. Dropping it aborts them.
+    /// Queues prompts at a rank; their tokens come out of the channel. Dropping it aborts them.
     ///
     /// # Errors
     /// When the model cannot compute one of them.
     pub(super) async fn submit(
         &self,
+        rank: &Rank,
         requests: Vec<Request>,
     ) -> Result<mpsc::Receiver<Answered>, ApiError> {
         let limit = self.settings.core.max_model_len;
@@ -128,9 +141,10 @@ impl App {
         let command = Command::Submit {
             requests,
             outputs,
+            in_flight: rank.in_flight.clone(),
             reply,
         };
-        self.commands
+        rank.commands
             .send(command)
             .await
             .map_err(|_| ApiError::Stopped)?;

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
@@ -13,7 +14,8 @@ use super::error::{ApiError, no_such_route};
 use super::{App, unix_time};
 use crate::engine::block_cache::CachedBlock;
 use crate::engine::driver::Command;
-use crate::engine::fault::Fault;
+use crate::engine::fault::RankFault;
+use crate::engine::ranks::Rank;
 
 /// The release that brought `/kv_event_sources`.
 const EVENT_SOURCES_SINCE: (u32, u32) = (0, 31);
@@ -61,73 +63,107 @@ pub(super) async fn load() -> Json<Value> {
     Json(json!({"server_load": 0}))
 }
 
-/// By rank; this engine is rank 0 and has no others.
+/// By rank, those of this server.
 pub(super) async fn kv_event_sources(State(app): State<Arc<App>>) -> Response {
     if app.settings.version.number < EVENT_SOURCES_SINCE {
         return no_such_route().await;
     }
-    let (Some(events), Some((live, replay))) = (&app.settings.events, &app.event_addresses) else {
+    let Some(events) = &app.settings.events else {
         return Json(json!({})).into_response();
     };
-    Json(json!({"0": {
-        "enable_kv_cache_events": true, "publisher": "zmq", "endpoint": live, "replay_endpoint": replay,
-        "buffer_steps": events.buffer_steps, "hwm": 100_000, "max_queue_size": 100_000, "topic": events.topic,
-    }}))
-    .into_response()
+    let source = |rank: &Rank| {
+        let (live, replay) = rank.event_addresses.as_ref()?;
+        let source = json!({
+            "enable_kv_cache_events": true, "publisher": "zmq", "endpoint": live, "replay_endpoint": replay,
+            "buffer_steps": events.buffer_steps, "hwm": 100_000, "max_queue_size": 100_000, "topic": events.topic,
+        });
+        Some((rank.number.to_string(), source))
+    };
+    let sources: serde_json::Map<_, _> = app.ranks.iter().filter_map(source).collect();
+    Json(sources).into_response()
 }
 
-/// 200 whether or not the cache could be reset (it is not while requests run), as vLLM answers.
+/// 200 whether or not the caches could be reset (one is not while its requests run), as vLLM answers.
 pub(super) async fn reset_prefix_cache(
     State(app): State<Arc<App>>,
 ) -> Result<StatusCode, ApiError> {
-    if !app.ask(Command::Reset).await? {
-        tracing::debug!("the cache is in use and was not reset");
+    for rank in app.ranks.iter() {
+        if !ask(rank, Command::Reset).await? {
+            tracing::debug!(rank = rank.number, "the cache is in use and was not reset");
+        }
     }
     Ok(StatusCode::OK)
 }
 
-pub(super) async fn blocks(
-    State(app): State<Arc<App>>,
-) -> Result<Json<Vec<CachedBlock>>, ApiError> {
-    Ok(Json(app.ask(Command::Dump).await?))
+/// Whose blocks are asked for; the first rank's without a word.
+#[derive(Deserialize)]
+pub(super) struct OfRank {
+    rank: Option<u32>,
 }
 
+pub(super) async fn blocks(
+    State(app): State<Arc<App>>,
+    Query(of): Query<OfRank>,
+) -> Result<Json<Vec<CachedBlock>>, ApiError> {
+    let rank = app.rank(of.rank)?;
+    Ok(Json(ask(rank, Command::Dump).await?))
+}
+
+/// One a line; those of the first rank and of the server do not name one.
 pub(super) async fn faults(State(app): State<Arc<App>>) -> String {
-    let lines = app
-        .faults
-        .active()
-        .into_iter()
-        .map(|fault| format!("{fault}\n"));
-    lines.collect()
+    let mut lines = String::new();
+    for (at, rank) in app.ranks.iter().enumerate() {
+        for fault in rank.faults.active() {
+            let rank = (at > 0).then_some(rank.number);
+            lines += &format!("{}\n", RankFault { fault, rank });
+        }
+    }
+    lines
 }
 
 /// The body is a fault a line, or `none` to end them all.
 pub(super) async fn set_faults(State(app): State<Arc<App>>, body: String) -> Response {
+    let refusal = |error: &dyn std::error::Error| {
+        (StatusCode::BAD_REQUEST, error.to_string()).into_response()
+    };
     for line in body.split_whitespace() {
         if line == "none" {
-            app.faults.clear();
+            app.ranks.iter().for_each(|rank| rank.faults.clear());
             *app.stale_page.lock() = None;
             continue;
         }
-        match line.parse::<Fault>() {
-            Ok(fault) => app.faults.set(fault),
-            Err(error) => return (StatusCode::BAD_REQUEST, error.to_string()).into_response(),
+        let RankFault { fault, rank } = match line.parse() {
+            Ok(fault) => fault,
+            Err(error) => return refusal(&error),
+        };
+        match app.rank(rank) {
+            Ok(rank) => rank.faults.set(fault),
+            Err(error) => return refusal(&error),
         }
     }
     faults(State(app)).await.into_response()
 }
 
 impl App {
-    /// Asks the driver something and waits for its answer.
-    async fn ask<T>(
-        &self,
-        command: impl FnOnce(oneshot::Sender<T>) -> Command,
-    ) -> Result<T, ApiError> {
-        let (reply, answer) = oneshot::channel();
-        self.commands
-            .send(command(reply))
-            .await
-            .map_err(|_| ApiError::Stopped)?;
-        answer.await.map_err(|_| ApiError::Stopped)
+    /// The rank of a number, or the first.
+    fn rank(&self, number: Option<u32>) -> Result<&Rank, ApiError> {
+        let Some(number) = number else {
+            return Ok(self.ranks.first());
+        };
+        let rank = self.ranks.numbered(number);
+        rank.ok_or(ApiError::NoSuchRank(number))
     }
+}
+
+/// Asks a rank's driver something and waits for its answer.
+async fn ask<T>(
+    rank: &Rank,
+    command: impl FnOnce(oneshot::Sender<T>) -> Command,
+) -> Result<T, ApiError> {
+    let (reply, answer) = oneshot::channel();
+    rank.commands
+        .send(command(reply))
+        .await
+        .map_err(|_| ApiError::Stopped)?;
+    answer.await.map_err(|_| ApiError::Stopped)
 }

@@ -25,31 +25,43 @@ pub(super) async fn filtered(
         .into_iter()
         .filter_map(|(key, value)| (key == "name[]").then_some(value))
         .collect();
-    page(&app, &names, "text/plain; version=0.0.4; charset=utf-8")
+    let content_type = "text/plain; version=0.0.4; charset=utf-8";
+    if app.settings.ranks.api_servers > 1 {
+        // Several processes gather their samples in a way that knows no filter; vLLM then answers with nothing.
+        return ([(header::CONTENT_TYPE, content_type)], String::new()).into_response();
+    }
+    page(&app, &names, content_type)
 }
 
 fn page(app: &App, names: &[String], content_type: &'static str) -> Response {
-    if app.faults.has(Fault::Metrics500) {
+    let faults = app.faults();
+    if faults.has(Fault::Metrics500) {
         return (StatusCode::INTERNAL_SERVER_ERROR, "Internal Server Error").into_response();
     }
-    if app.faults.has(Fault::NoMetrics) {
+    if faults.has(Fault::NoMetrics) {
         return (StatusCode::NOT_FOUND, "Not Found").into_response();
     }
+    let observed = observed(app);
+    let ranks = app.ranks.iter().zip(&observed);
     let mut page = Page {
         text: String::new(),
         names,
         app,
+        ranks: ranks
+            .map(|(rank, observed)| (rank.number, observed))
+            .collect(),
     };
-    if !app.faults.has(Fault::EmptyMetrics) {
-        page.write(&observed(app));
+    if !faults.has(Fault::EmptyMetrics) {
+        page.write();
     }
     ([(header::CONTENT_TYPE, content_type)], page.text).into_response()
 }
 
-fn observed(app: &App) -> Observed {
-    let now = app.observed.lock().clone();
+fn observed(app: &App) -> Vec<Observed> {
+    let now = app.ranks.iter().map(|rank| rank.observed.lock().clone());
+    let now: Vec<_> = now.collect();
     let mut stale = app.stale_page.lock();
-    if app.faults.has(Fault::StaleMetrics) {
+    if app.faults().has(Fault::StaleMetrics) {
         stale.get_or_insert(now).clone()
     } else {
         *stale = None;
@@ -57,210 +69,248 @@ fn observed(app: &App) -> Observed {
     }
 }
 
+/// A figure of one rank.
+type Figure = fn(&Observed) -> f64;
+
+/// Gauges that vLLM sets with each step.
+const GAUGES: [(&str, &str, Figure); 2] = [
+    (
+        "vllm:num_requests_running",
+        "Requests being computed.",
+        |seen| seen.gauges.running as f64,
+    ),
+    (
+        "vllm:num_requests_waiting",
+        "Requests waiting to be scheduled.",
+        |seen| seen.gauges.waiting as f64,
+    ),
+];
+const WAITING_BY_REASON: [(&str, Figure); 2] = [
+    ("capacity", |seen| seen.gauges.waiting as f64),
+    ("deferred", |_| 0.0),
+];
+const SLEEP_STATES: [(&str, Figure); 3] = [
+    ("awake", |_| 1.0),
+    ("weights_offloaded", |_| 0.0),
+    ("discard_all", |_| 0.0),
+];
+const COUNTERS: [(&str, &str, Figure); 6] = [
+    (
+        "vllm:prefix_cache_queries_total",
+        "Prompt tokens looked up in the cache.",
+        |seen| seen.totals.prefix_queries as f64,
+    ),
+    (
+        "vllm:prefix_cache_hits_total",
+        "Prompt tokens found in the cache.",
+        |seen| seen.totals.prefix_hits as f64,
+    ),
+    (
+        "vllm:num_preemptions_total",
+        "Requests that lost their blocks.",
+        |seen| seen.totals.preemptions as f64,
+    ),
+    (
+        "vllm:prompt_tokens_total",
+        "Prompt tokens prefilled.",
+        |seen| seen.totals.prompt_tokens as f64,
+    ),
+    (
+        "vllm:prompt_tokens_cached_total",
+        "Prompt tokens taken from the cache.",
+        |seen| seen.totals.prompt_tokens_cached as f64,
+    ),
+    (
+        "vllm:generation_tokens_total",
+        "Tokens generated.",
+        |seen| seen.totals.generation_tokens as f64,
+    ),
+];
+const SOURCES: [(&str, Figure); 3] = [
+    ("local_compute", |seen| {
+        let totals = seen.totals;
+        totals
+            .prompt_tokens
+            .saturating_sub(totals.prompt_tokens_cached) as f64
+    }),
+    ("local_cache_hit", |seen| {
+        seen.totals.prompt_tokens_cached as f64
+    }),
+    ("external_kv_transfer", |_| 0.0),
+];
+/// Clients that leave are not counted: vLLM's "abort" stays at zero for them.
+const ENDS: [(&str, Figure); 4] = [
+    ("stop", |seen| seen.totals.stopped as f64),
+    ("length", |seen| seen.totals.length as f64),
+    ("abort", |_| 0.0),
+    ("error", |_| 0.0),
+];
+type HistogramOf = fn(&Observed) -> &Histogram;
+const HISTOGRAMS: [(&str, &str, HistogramOf); 4] = [
+    ("vllm:iteration_tokens_total", "Tokens of a step.", |seen| {
+        &seen.step_tokens
+    }),
+    (
+        "vllm:time_to_first_token_seconds",
+        "Time to the first token.",
+        |seen| &seen.first_token,
+    ),
+    (
+        "vllm:request_queue_time_seconds",
+        "Time spent waiting.",
+        |seen| &seen.queue,
+    ),
+    (
+        "vllm:request_prefill_time_seconds",
+        "Time spent prefilling.",
+        |seen| &seen.prefill,
+    ),
+];
+
+/// A family's name, type and help.
+#[derive(Clone, Copy)]
+struct Family {
+    kind: &'static str,
+    name: &'static str,
+    help: &'static str,
+}
+
 struct Page<'a> {
     text: String,
     /// Sample names wanted; empty for all.
     names: &'a [String],
     app: &'a App,
+    /// Each rank's number and state.
+    ranks: Vec<(u32, &'a Observed)>,
 }
 
 impl Page<'_> {
-    fn write(&mut self, observed: &Observed) {
-        let (gauges, totals) = (observed.gauges, observed.totals);
-        self.one(
-            "gauge",
-            "vllm:num_requests_running",
-            "Requests being computed.",
-            gauges.running as f64,
-        );
-        self.one(
-            "gauge",
-            "vllm:num_requests_waiting",
-            "Requests waiting to be scheduled.",
-            gauges.waiting as f64,
-        );
-        let reasons = [("capacity", gauges.waiting as f64), ("deferred", 0.0)];
-        self.many(
-            "gauge",
-            "vllm:num_requests_waiting_by_reason",
-            "Waiting requests by reason.",
-            "reason",
-            &reasons,
-        );
-        self.one(
+    fn write(&mut self) {
+        let family = |kind, name, help| Family { kind, name, help };
+        for (name, help, figure) in GAUGES {
+            self.since_step(family("gauge", name, help), None, &[("", figure)]);
+        }
+        let name = "vllm:num_requests_waiting_by_reason";
+        let waiting = family("gauge", name, "Waiting requests by reason.");
+        self.since_step(waiting, Some("reason"), &WAITING_BY_REASON);
+        let usage = family(
             "gauge",
             "vllm:kv_cache_usage_perc",
             "Share of the KV cache in use, 0 to 1.",
-            gauges.kv_usage,
         );
-        let sleep = [
-            ("awake", 1.0),
-            ("weights_offloaded", 0.0),
-            ("discard_all", 0.0),
-        ];
-        self.many(
+        self.since_step(usage, None, &[("", |seen| seen.gauges.kv_usage)]);
+        let sleep = family(
             "gauge",
             "vllm:engine_sleep_state",
             "Whether the engine sleeps.",
-            "sleep_state",
-            &sleep,
         );
+        self.figures(sleep, Some("sleep_state"), &SLEEP_STATES);
         self.cache_config();
-        let counters = [
-            (
-                "vllm:prefix_cache_queries",
-                "Prompt tokens looked up in the cache.",
-                totals.prefix_queries,
-            ),
-            (
-                "vllm:prefix_cache_hits",
-                "Prompt tokens found in the cache.",
-                totals.prefix_hits,
-            ),
-            (
-                "vllm:num_preemptions",
-                "Requests that lost their blocks.",
-                totals.preemptions,
-            ),
-            (
-                "vllm:prompt_tokens",
-                "Prompt tokens prefilled.",
-                totals.prompt_tokens,
-            ),
-            (
-                "vllm:prompt_tokens_cached",
-                "Prompt tokens taken from the cache.",
-                totals.prompt_tokens_cached,
-            ),
-            (
-                "vllm:generation_tokens",
-                "Tokens generated.",
-                totals.generation_tokens,
-            ),
-        ];
-        for (name, help, value) in counters {
-            self.one("counter", &format!("{name}_total"), help, value as f64);
+        for (name, help, figure) in COUNTERS {
+            self.figures(family("counter", name, help), None, &[("", figure)]);
         }
-        let cached = totals.prompt_tokens_cached;
-        let sources = [
-            (
-                "local_compute",
-                totals.prompt_tokens.saturating_sub(cached) as f64,
-            ),
-            ("local_cache_hit", cached as f64),
-            ("external_kv_transfer", 0.0),
-        ];
-        self.many(
-            "counter",
-            "vllm:prompt_tokens_by_source_total",
-            "Prompt tokens by source.",
-            "source",
-            &sources,
-        );
-        // Clients that leave are not counted: vLLM's "abort" stays at zero for them.
-        let ends = [
-            ("stop", totals.stopped as f64),
-            ("length", totals.length as f64),
-            ("abort", 0.0),
-            ("error", 0.0),
-        ];
-        self.many(
+        let name = "vllm:prompt_tokens_by_source_total";
+        let sources = family("counter", name, "Prompt tokens by source.");
+        self.figures(sources, Some("source"), &SOURCES);
+        let ends = family(
             "counter",
             "vllm:request_success_total",
             "Requests answered.",
-            "finished_reason",
-            &ends,
         );
-        self.histogram(
-            "vllm:iteration_tokens_total",
-            "Tokens of a step.",
-            &observed.step_tokens,
-        );
-        self.histogram(
-            "vllm:time_to_first_token_seconds",
-            "Time to the first token.",
-            &observed.first_token,
-        );
-        self.histogram(
-            "vllm:request_queue_time_seconds",
-            "Time spent waiting.",
-            &observed.queue,
-        );
-        self.histogram(
-            "vllm:request_prefill_time_seconds",
-            "Time spent prefilling.",
-            &observed.prefill,
-        );
-    }
-
-    fn one(&mut self, kind: &str, name: &str, help: &str, value: f64) {
-        self.family(
-            kind,
-            name,
-            help,
-            &[(name.to_owned(), self.labels(""), value)],
-        );
-    }
-
-    fn many(&mut self, kind: &str, name: &str, help: &str, label: &str, values: &[(&str, f64)]) {
-        let samples: Vec<_> = values
-            .iter()
-            .map(|(of, value)| {
-                (
-                    name.to_owned(),
-                    self.labels(&format!(",{label}=\"{of}\"")),
-                    *value,
-                )
-            })
-            .collect();
-        self.family(kind, name, help, &samples);
-    }
-
-    fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) {
-        let mut sum = 0;
-        let mut samples = Vec::new();
-        let bounds = histogram.bounds.iter().map(|bound| format!("{bound:?}"));
-        for (bound, count) in bounds.chain(["+Inf".to_owned()]).zip(&histogram.counts) {
-            sum += count;
-            let labels = self.labels(&format!(",le=\"{bound}\""));
-            samples.push((format!("{name}_bucket"), labels, sum as f64));
+        self.figures(ends, Some("finished_reason"), &ENDS);
+        for (name, help, histogram) in HISTOGRAMS {
+            self.histogram(family("histogram", name, help), histogram);
         }
-        samples.push((format!("{name}_count"), self.labels(""), sum as f64));
-        samples.push((format!("{name}_sum"), self.labels(""), histogram.sum));
-        self.family("histogram", name, help, &samples);
     }
 
+    /// Figures of every rank, one for each value of `label`.
+    fn figures(&mut self, family: Family, label: Option<&str>, values: &[(&str, Figure)]) {
+        let samples = self.samples(family, label, values, |_| true);
+        self.family(family, &samples);
+    }
+
+    /// The same for gauges that several API servers do not know of before a rank's first step.
+    fn since_step(&mut self, family: Family, label: Option<&str>, values: &[(&str, Figure)]) {
+        let one_server = self.app.settings.ranks.api_servers == 1;
+        let samples = self.samples(family, label, values, |seen| {
+            one_server || seen.totals.steps > 0
+        });
+        self.family(family, &samples);
+    }
+
+    fn samples(
+        &self,
+        family: Family,
+        label: Option<&str>,
+        values: &[(&str, Figure)],
+        shown: impl Fn(&Observed) -> bool,
+    ) -> Vec<(String, String, f64)> {
+        let mut samples = Vec::new();
+        for (of, figure) in values {
+            let more = label.map_or_else(String::new, |label| format!(",{label}=\"{of}\""));
+            let ranks = self.ranks.iter().filter(|(_, seen)| shown(seen));
+            samples.extend(ranks.map(|(rank, seen)| {
+                let labels = self.labels(*rank, &more);
+                (family.name.to_owned(), labels, figure(seen))
+            }));
+        }
+        samples
+    }
+
+    fn histogram(&mut self, family: Family, histogram: HistogramOf) {
+        let name = family.name;
+        let mut samples = Vec::new();
+        for (rank, seen) in &self.ranks {
+            let histogram = histogram(seen);
+            let mut sum = 0;
+            let bounds = histogram.bounds.iter().map(|bound| format!("{bound:?}"));
+            for (bound, count) in bounds.chain(["+Inf".to_owned()]).zip(&histogram.counts) {
+                sum += count;
+                let labels = self.labels(*rank, &format!(",le=\"{bound}\""));
+                samples.push((format!("{name}_bucket"), labels, sum as f64));
+            }
+            let labels = self.labels(*rank, "");
+            samples.push((format!("{name}_count"), labels.clone(), sum as f64));
+            samples.push((format!("{name}_sum"), labels, histogram.sum));
+        }
+        self.family(family, &samples);
+    }
+
+    /// vLLM adds the blocks of all ranks up and tells the sum in every rank's sample; the tokens are one rank's.
     fn cache_config(&mut self) {
         let core = &self.app.settings.core;
         let block_size = core.block_size.get();
-        let labels = format!(
-            "block_size=\"{block_size}\",effective_attention_block_size=\"{block_size}\",\
-             enable_prefix_caching=\"True\",engine=\"0\",kv_cache_size_tokens=\"{}\",num_gpu_blocks=\"{}\",\
-             prefix_caching_hash_algo=\"sha256\"",
-            core.blocks * block_size as usize,
-            core.blocks,
-        );
-        let name = "vllm:cache_config_info";
-        self.family(
-            "gauge",
-            name,
-            "How the KV cache is set up.",
-            &[(name.to_owned(), labels, 1.0)],
-        );
+        let family = Family {
+            kind: "gauge",
+            name: "vllm:cache_config_info",
+            help: "How the KV cache is set up.",
+        };
+        let sample = |(rank, _): &(u32, _)| {
+            let labels = format!(
+                "block_size=\"{block_size}\",effective_attention_block_size=\"{block_size}\",\
+                 enable_prefix_caching=\"True\",engine=\"{rank}\",kv_cache_size_tokens=\"{}\",num_gpu_blocks=\"{}\",\
+                 prefix_caching_hash_algo=\"sha256\"",
+                core.blocks * block_size as usize,
+                core.blocks * self.ranks.len(),
+            );
+            (family.name.to_owned(), labels, 1.0)
+        };
+        let samples: Vec<_> = self.ranks.iter().map(sample).collect();
+        self.family(family, &samples);
     }
 
-    fn labels(&self, more: &str) -> String {
+    fn labels(&self, rank: u32, more: &str) -> String {
         let model = self
             .app
             .settings
             .model
             .replace('\\', "\\\\")
             .replace('"', "\\\"");
-        format!("engine=\"0\",model_name=\"{model}\"{more}")
+        format!("engine=\"{rank}\",model_name=\"{model}\"{more}")
     }
 
-    /// Writes the samples that are wanted, under their header.
-    fn family(&mut self, kind: &str, name: &str, help: &str, samples: &[(String, String, f64)]) {
+    /// Writes the samples that are wanted, under their header; on the whole page a header may stand alone.
+    fn family(&mut self, family: Family, samples: &[(String, String, f64)]) {
         let wanted =
             |sample: &str| self.names.is_empty() || self.names.iter().any(|name| name == sample);
         let lines: String = samples
@@ -268,7 +318,8 @@ impl Page<'_> {
             .filter(|(sample, _, _)| wanted(sample))
             .map(|(sample, labels, value)| format!("{sample}{{{labels}}} {value:?}\n"))
             .collect();
-        if !lines.is_empty() {
+        if !lines.is_empty() || self.names.is_empty() {
+            let Family { kind, name, help } = family;
             // Writing to a String cannot fail.
             write!(
                 self.text,

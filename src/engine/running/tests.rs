@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
+use tokio::net::TcpListener;
 use zeromq::{DealerSocket, Socket as _, SocketRecv as _, SocketSend as _, SubSocket, ZmqMessage};
 
 use super::*;
@@ -30,11 +31,16 @@ async fn engine(options: &[&str]) -> Running {
 
 /// Prefills four blocks that nothing else has.
 async fn ask(engine: &Running, family: u32) {
+    ask_rank(engine, family, 0).await;
+}
+
+async fn ask_rank(engine: &Running, family: u32, rank: u32) {
     let prompt: Vec<u32> = (0..65).map(|at| family * 1000 + at).collect();
     let url = format!("http://{}/v1/completions", engine.http());
     let body = json!({"prompt": prompt, "max_tokens": 1});
     reqwest::Client::new()
         .post(url)
+        .header("x-data-parallel-rank", rank)
         .json(&body)
         .send()
         .await
@@ -54,8 +60,12 @@ fn seq(frame: &Bytes) -> u64 {
 
 /// Everything from `start` on, and the frames of the end marker.
 async fn replay(engine: &Running, start: u64) -> (Vec<(u64, Bytes)>, Vec<Bytes>) {
+    replay_at(engine.kv_replay().unwrap(), start).await
+}
+
+async fn replay_at(address: &str, start: u64) -> (Vec<(u64, Bytes)>, Vec<Bytes>) {
     let mut dealer = DealerSocket::new();
-    dealer.connect(engine.kv_replay().unwrap()).await.unwrap();
+    dealer.connect(address).await.unwrap();
     // Requests of any other form are ignored, without harm to this one.
     dealer.send(ZmqMessage::from("no request")).await.unwrap();
     let request = vec![Bytes::new(), Bytes::copy_from_slice(&start.to_be_bytes())];
@@ -161,6 +171,43 @@ async fn engine_events_live_and_replayed_add_up_to_its_dump_in_both_dialects() {
             assert_eq!(&frames[2], payload);
         }
         engine.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn each_rank_numbers_its_own_batches_and_says_whose_they_are() {
+    let engine = engine(&["--data-parallel-size", "2", "--kv-topic", "t"]).await;
+    for (family, rank) in [(0, 1), (1, 0), (2, 1), (2, 0), (3, 1)] {
+        ask_rank(&engine, family, rank).await;
+    }
+    for (rank, count) in [(0, 2), (1, 3)] {
+        let (batches, _) = replay_at(engine.kv_replay_of(rank).unwrap(), 0).await;
+        let numbers: Vec<_> = batches.iter().map(|(number, _)| *number).collect();
+        assert_eq!(numbers, (0..count).collect::<Vec<_>>());
+        for (_, payload) in &batches {
+            assert_eq!(unpack(&mut payload.as_ref())[2], rank);
+        }
+        let cached = engine.dump_of(rank).await.unwrap();
+        let cached = cached
+            .iter()
+            .map(|block| (block.hash, block.copies))
+            .collect();
+        let payloads = batches.iter().map(|(_, payload)| payload);
+        assert_eq!(cache_after(payloads), cached);
+    }
+}
+
+#[tokio::test]
+async fn a_restart_of_one_ranks_numbers_leaves_the_others_alone() {
+    let engine = engine(&["--data-parallel-size", "2"]).await;
+    for (family, rank) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+        ask_rank(&engine, family, rank).await;
+    }
+    assert!(engine.set_fault_of(1, Fault::RestartSeq));
+    for rank in [0, 1] {
+        ask_rank(&engine, 2, rank).await;
+        let (batches, _) = replay_at(engine.kv_replay_of(rank).unwrap(), 0).await;
+        assert_eq!(batches.len(), if rank == 0 { 3 } else { 1 });
     }
 }
 

@@ -69,22 +69,13 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    async fn start(name: String, mut settings: Settings) -> Self {
-        let running = engine::start(settings.clone())
-            .await
-            .expect("an engine starts");
-        let address = running.http();
-        // The next life is at the same addresses.
-        settings.listen = address;
-        if let Some(events) = &mut settings.events {
-            let live = running.kv_events().expect("events were asked for");
-            events.live = live.to_owned();
-            events.replay = running.kv_replay().map(str::to_owned);
-        }
+    async fn start(name: String, settings: Settings) -> Self {
+        let running = engine::start(settings).await.expect("an engine starts");
         Self {
             name,
-            address,
-            settings,
+            address: running.http(),
+            // The next life is at the same addresses.
+            settings: running.settings().clone(),
             running: Some(running),
         }
     }
