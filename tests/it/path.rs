@@ -9,6 +9,7 @@ mod departures;
 mod guards;
 mod modes;
 mod pool;
+mod ranks;
 mod refusals;
 mod replicas;
 mod restarts;
