@@ -1,4 +1,11 @@
 //! The picker with its pool in Kubernetes: a real API server, simulated engines, a real Envoy in front.
+//!
+//! Every test has a namespace, a picker process and an Envoy of its own; the API server is one for all.
 
 // What the server is that the others stand on.
 mod server;
+// What a test starts.
+mod world;
+
+// Pods and ports come and go.
+mod scaling;
