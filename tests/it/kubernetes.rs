@@ -9,3 +9,9 @@ mod world;
 
 // Pods and ports come and go.
 mod scaling;
+// The pool itself comes and goes; rights and selectors.
+mod pool;
+// Addresses and Pods outlive engines.
+mod lives;
+// The API server goes away.
+mod outage;

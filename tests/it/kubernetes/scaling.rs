@@ -1,11 +1,16 @@
 //! Pods come and go, become ready and not; the pool selects others, or other ports of them.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use serde_json::json;
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+use warmpath::engine::Settings;
 
 use super::world::{POOL, PORTS, Plan, ids, pod_name};
 use crate::support::cluster::namespace::target_ports;
+use crate::support::fleet::engine::{Engine, own_loopback};
+use crate::support::fleet::picker::feed_is;
+use crate::support::fleet::{INSTANT, MODEL};
 
 #[tokio::test]
 async fn pods_that_come_get_requests_and_pods_that_go_get_none() {
@@ -22,10 +27,7 @@ async fn pods_that_come_get_requests_and_pods_that_go_get_none() {
         // Told to end, it is there for the requests it has, and gets no more.
         world.namespace.terminate_pod("vllm-0").await;
         world
-            .picker
-            .sees("the Pod that ends is not ready", |endpoints| {
-                endpoints.len() == 3 && endpoints[0]["ready"] == false
-            })
+            .pod_seen(0, "not ready", |endpoint| endpoint["ready"] == false)
             .await;
         assert_eq!(world.served_by(300, 20).await, ["vllm-1", "vllm-2"]);
         world.namespace.delete_pod("vllm-0").await;
@@ -41,36 +43,28 @@ async fn a_pod_that_is_not_ready_gets_nothing_and_is_warm_when_it_is_back() {
     plan.run(async |world| {
         let first = world.ask(&ids(1, 300)).await;
         let owner = usize::from(first.endpoint().ends_with("vllm-1"));
-        let held = |endpoint: &serde_json::Value| endpoint["cached_blocks"].as_u64();
-        world
-            .picker
-            .sees("the prompt is cached", |endpoints| {
-                held(&endpoints[owner]) >= Some(18)
-            })
-            .await;
+        let held = |endpoint: &Value| endpoint["cached_blocks"].as_u64() >= Some(18);
+        world.pod_seen(owner, "the prompt is cached", held).await;
         world.pod_is(owner, false).await;
         world
-            .picker
-            .sees("it is not ready", |endpoints| {
-                endpoints[owner]["ready"] == false
-            })
+            .pod_seen(owner, "not ready", |endpoint| endpoint["ready"] == false)
             .await;
-        // The engine may well go on: what it caches meanwhile is seen.
-        assert!(held(&world.picker.endpoint(&pod_name(owner)).await) >= Some(18));
         let away = world.ask(&ids(1, 300)).await;
         assert_eq!(away.endpoint(), world.full(&pod_name(1 - owner)));
+        // What it cached is still known, and its events are still followed.
+        world
+            .pod_seen(owner, "its view stays", |endpoint| {
+                held(endpoint) && feed_is(endpoint, "live")
+            })
+            .await;
         world.pod_is(owner, true).await;
         world
-            .picker
-            .sees("it is ready again", |endpoints| {
-                endpoints[owner]["ready"] == true
-            })
+            .pod_seen(owner, "ready again", |endpoint| endpoint["ready"] == true)
             .await;
         world.pod_is(1 - owner, false).await;
         world
-            .picker
-            .sees("the other is not", |endpoints| {
-                endpoints[1 - owner]["ready"] == false
+            .pod_seen(1 - owner, "not ready", |endpoint| {
+                endpoint["ready"] == false
             })
             .await;
         let back = world.ask(&ids(1, 300)).await;
@@ -137,37 +131,60 @@ const MANY: usize = 300;
 
 #[tokio::test]
 async fn three_hundred_pods_at_once_are_endpoints_within_seconds() {
-    let plan = Plan::pods("many", 1);
+    // One engine that listens on every loopback address stands for all.
+    let engine = [
+        "--address",
+        "0.0.0.0",
+        "--port",
+        "18100",
+        "--model",
+        MODEL,
+        "--kv-events",
+        "tcp://*:18101",
+        "--kv-replay",
+        "tcp://*:18102",
+    ];
+    let engine = Settings::local(&[engine.as_slice(), &INSTANT].concat()).unwrap();
+    let engine = Engine::start("all".to_owned(), engine).await;
+    let ips: Vec<_> = (0..MANY).map(|_| own_loopback()).collect();
+    let addresses = ips.iter().map(|&ip| (ip, 18_100).into()).collect();
+    let plan = Plan::pods("many", 0)
+        .without_pool()
+        .and_addresses(addresses);
     plan.run(async |world| {
-        let ip = world.ip(0).to_string();
-        let prefix = ip.rsplit_once('.').map(|(prefix, _)| prefix.to_owned()).unwrap();
+        let namespace = &world.namespace;
+        namespace.create_pool(POOL, &[18_100]).await;
+        world.envoy_sees_the_picker().await;
+        let cpu_before = world.picker.metric("process_cpu_seconds_total").await;
         let started = Instant::now();
-        // No engine runs there: addresses of the documentation range's kind, which refuse at once on loopback.
-        let created = (1..MANY).map(async |number| {
+        let created = ips.iter().enumerate().map(async |(number, &ip)| {
             let name = format!("many-{number:03}");
-            world.namespace.create_pod(&name).await;
-            let [high, low] = u16::try_from(number).unwrap().to_be_bytes();
-            let ip = format!("127.255.{high}.{low}").parse().unwrap();
-            world.namespace.pod_runs(&name, ip, true, 0).await;
+            namespace.create_pod(&name).await;
+            namespace.pod_runs(&name, ip.into(), true, 0).await;
         });
-        futures_util::future::join_all(created).await;
+        join_all(created).await;
         let created = started.elapsed();
-        world
-            .picker
-            .sees("all are endpoints", |endpoints| endpoints.len() == MANY)
+        let picker = &world.picker;
+        picker.sees("all are endpoints", |endpoints| endpoints.len() == MANY).await;
+        let listed = started.elapsed();
+        picker
+            .sees("all are known and followed", |endpoints| {
+                endpoints.iter().all(|endpoint| feed_is(endpoint, "live") && endpoint["report"]["age_ms"].is_u64())
+            })
             .await;
-        let late = started.elapsed() - created;
-        let cpu = world.picker.metric("process_cpu_seconds_total").await;
-        let asked = Instant::now();
-        // Whoever does not report is not picked while somebody does.
+        let followed = started.elapsed();
+        let cpu = picker.metric("process_cpu_seconds_total").await - cpu_before;
+        let mut picks = Vec::new();
         for topic in 1..21 {
             let exchange = world.ask(&ids(topic, 100)).await;
-            assert_eq!(exchange.answer.status, 200, "{prefix}");
-            assert_eq!(exchange.endpoint(), world.full("vllm-0"));
+            assert_eq!(exchange.answer.status, 200);
+            picks.push(exchange.decision["pick_us"].as_u64());
         }
-        let each = asked.elapsed() / 20;
-        println!("{MANY} Pods made in {created:?}, all endpoints {late:?} later; CPU {cpu} s; a request {each:?}");
-        assert!(late.as_secs() < 5, "{late:?}");
+        println!(
+            "{MANY} Pods: made in {created:?}, all endpoints after {listed:?}, all followed after {followed:?}, {cpu:.2} s of CPU (debug build); picks in us: {picks:?}"
+        );
+        assert!(listed - created < Duration::from_secs(5), "{:?}", listed - created);
     })
     .await;
+    drop(engine);
 }

@@ -18,7 +18,7 @@ use crate::support::envoy_config::EnvoyConfig;
 use crate::support::fleet::engine::{Engine, own_loopback};
 use crate::support::fleet::picker::{Picker, feed_is};
 use crate::support::fleet::{Exchange, INSTANT, MODEL, request_id};
-use crate::support::http;
+use crate::support::http::{self, Answer};
 
 /// The pool's name.
 pub(super) const POOL: &str = "pool";
@@ -33,6 +33,8 @@ pub(super) struct Plan {
     pods: usize,
     pool: bool,
     own_server: bool,
+    addresses: Vec<SocketAddr>,
+    settles: bool,
     flags: Vec<String>,
     rules: Vec<Value>,
 }
@@ -47,6 +49,8 @@ impl Plan {
             pods,
             pool: true,
             own_server: false,
+            addresses: Vec::new(),
+            settles: true,
             flags: vec![format!("--pool-name={POOL}")],
             rules: reader(),
         }
@@ -55,6 +59,18 @@ impl Plan {
     /// So many further engines whose Pods the test makes itself.
     pub(super) fn and_engines(mut self, engines: usize) -> Self {
         self.engines += engines;
+        self
+    }
+
+    /// The picker does not get to know the pool by itself.
+    pub(super) fn without_settling(mut self) -> Self {
+        self.settles = false;
+        self
+    }
+
+    /// Envoy knows these addresses as well.
+    pub(super) fn and_addresses(mut self, addresses: Vec<SocketAddr>) -> Self {
+        self.addresses = addresses;
         self
     }
 
@@ -129,6 +145,7 @@ impl World {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let picker = start_picker(folder.path(), &kubeconfig, &namespace.name, &plan.flags).await;
         let addresses = engines.iter().flatten().map(Engine::address);
+        let addresses = addresses.chain(plan.addresses);
         let envoy = Envoy::start(EnvoyConfig::new(picker.addresses.grpc, addresses)).await?;
         let world = Self {
             envoy,
@@ -141,7 +158,7 @@ impl World {
         for pod in 0..plan.pods {
             world.pod_comes(pod).await;
         }
-        if plan.pool && plan.pods > 0 {
+        if plan.settles && plan.pool && plan.pods > 0 {
             let names: Vec<_> = (0..plan.pods).map(pod_name).collect();
             world.knows(&names).await;
             world.envoy_sees_the_picker().await;
@@ -183,8 +200,21 @@ impl World {
         };
         self.picker
             .sees(&what, |endpoints| {
-                let names: Vec<_> = endpoints.iter().map(|endpoint| &endpoint["name"]).collect();
+                let mut names: Vec<_> =
+                    endpoints.iter().map(|endpoint| &endpoint["name"]).collect();
+                names.sort_by_key(|name| name.as_str());
                 names == wanted.iter().collect::<Vec<_>>() && endpoints.iter().all(known)
+            })
+            .await;
+    }
+
+    /// Waits until the endpoint of a Pod is as `holds` wants it.
+    pub(super) async fn pod_seen(&self, pod: usize, what: &str, holds: impl Fn(&Value) -> bool) {
+        let name = self.full(&pod_name(pod));
+        self.picker
+            .sees(&format!("{name}: {what}"), |endpoints| {
+                let mut endpoints = endpoints.iter();
+                endpoints.any(|endpoint| endpoint["name"] == name.as_str() && holds(endpoint))
             })
             .await;
     }
@@ -203,6 +233,12 @@ impl World {
         let answer = http::post(self.envoy.picked(), path, &headers, body.to_string()).await;
         let decision = self.picker.ended(&id).await;
         Exchange { answer, decision }
+    }
+
+    /// Asks the same of a picker that may not pick.
+    pub(super) async fn try_ask(&self, prompt: &[u32]) -> Answer {
+        let body = json!({ "model": MODEL, "prompt": prompt, "max_tokens": 2 });
+        http::post_json(self.envoy.picked(), "/v1/completions", &body).await
     }
 
     /// The Pods that `requests` different prompts went to, each once; every answer is 200.
