@@ -14,6 +14,8 @@ mod config;
 mod feeds;
 // Model files from a stub of the hub: which are asked for, when again, and by whom.
 mod hub;
+// The pool from Kubernetes, against a double of its API server.
+mod kube_feed;
 // The documentation of metrics names those that there are.
 mod metrics;
 // The whole process on port 0: pages, shutdown, errors at start.

@@ -174,7 +174,7 @@ fn engine(containers: &[Container], port: u16) -> Option<&Container> {
     containers
         .iter()
         .find(declares)
-        .or_else(|| ENGINE_NAMES.iter().find_map(|word| called(word)))
+        .or_else(|| ENGINE_NAMES.iter().find_map(called))
         .or_else(|| containers.first())
 }
 
