@@ -1,12 +1,14 @@
 //! The world, coming in: who the endpoints are, what they cache, how they are.
 //!
 //! ```text
-//! pool ─▶ supervisor ─▶ one group of tasks an endpoint: probe ─▶ KV followers
-//!                                                       load loop
+//! pool ─▶ supervisor ─▶ one group of tasks a member: probe ─▶ KV followers ─▶ life ─▶ routing
+//!                                                    load loop ─────────────▶
 //! ```
 
 pub mod kube;
+pub mod life;
 pub mod pool;
+pub mod presence;
 pub mod static_file;
 pub mod supervisor;
 

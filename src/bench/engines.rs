@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn the_page_is_a_whole_report() {
-        let Page::Told(report) = parse(metrics("m").as_bytes()) else {
+        let Page::Told(report, _) = parse(metrics("m").as_bytes()) else {
             panic!("no report");
         };
         assert_eq!(report.kv_usage, 0.1);

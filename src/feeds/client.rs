@@ -12,6 +12,14 @@ const MAX_ANSWER_BYTES: usize = 4 << 20;
 /// Why an engine gave no usable answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
+    /// Nobody listens there: whatever process did has ended.
+    #[error("no answer from http://{address}{path}: Connection refused")]
+    Refused {
+        /// Who was asked.
+        address: SocketAddr,
+        /// For what.
+        path: String,
+    },
     /// No connection, a broken one, or not HTTP.
     #[error("no answer from http://{address}{path}: {}", root_cause(.http))]
     Unreachable {
@@ -43,12 +51,18 @@ pub enum AskError {
 }
 
 /// `reqwest` repeats the URL in front; the innermost error says what happened.
-fn root_cause(error: &reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
+fn root_cause(error: &reqwest::Error) -> &(dyn std::error::Error + 'static) {
+    let mut cause: &(dyn std::error::Error + 'static) = error;
     while let Some(inner) = cause.source() {
         cause = inner;
     }
-    cause.to_string()
+    cause
+}
+
+fn is_refusal(error: &reqwest::Error) -> bool {
+    root_cause(error)
+        .downcast_ref::<std::io::Error>()
+        .is_some_and(|cause| cause.kind() == std::io::ErrorKind::ConnectionRefused)
 }
 
 /// An answer, whatever its status.
@@ -145,10 +159,16 @@ impl Client {
     }
 
     async fn get_whole(&self, address: SocketAddr, path: &str) -> Result<Answer, AskError> {
-        let unreachable = |http: reqwest::Error| AskError::Unreachable {
-            address,
-            path: path.to_owned(),
-            http: http.without_url(),
+        let unreachable = |http: reqwest::Error| match is_refusal(&http) {
+            true => AskError::Refused {
+                address,
+                path: path.to_owned(),
+            },
+            false => AskError::Unreachable {
+                address,
+                path: path.to_owned(),
+                http: http.without_url(),
+            },
         };
         let url = format!("http://{address}{path}");
         let mut response = self.http.get(url).send().await.map_err(unreachable)?;

@@ -5,7 +5,8 @@
 //! connection the replay is asked from the last batch held, and that very batch must
 //! come back, byte for byte (it carries the engine's clock): only then is it the same
 //! life of the engine, with nothing missed, and the view is kept. An engine that
-//! restarted and reached the old number again cannot pass for its former self.
+//! restarted and reached the old number again cannot pass for its former self. The same proof
+//! is asked for when the orchestrator says that the engine's container was restarted.
 
 mod follower;
 mod replay;
@@ -17,7 +18,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::events::EventMetrics;
@@ -78,17 +79,20 @@ impl View for CacheView {
     }
 }
 
-/// Follows one source until `stop`: keeps `view` right, or says in it why it is not.
-/// `endpoint` names it in logs and metrics. Never returns by itself; dropping it is safe.
+/// Follows one source until `stop`: keeps `view` right, or says in it why it is not. A change of
+/// `restarts` (how often the engine's container was started again) says that the engine may be
+/// another one, seconds after it is: then the same life is proven anew, as after a lost
+/// connection, and a view that saw the restart already keeps what it has. `endpoint` names it in logs and metrics. Never returns by itself; dropping it is safe.
 pub async fn follow<V: View>(
     endpoint: &str,
     source: Source,
     view: V,
+    restarts: watch::Receiver<u32>,
     settings: Settings,
     metrics: Arc<EventMetrics>,
     stop: CancellationToken,
 ) {
     let metrics = metrics.source(endpoint, source.rank);
-    let follower = follower::Follower::new(endpoint, source, view, settings, metrics);
+    let follower = follower::Follower::new(endpoint, source, view, restarts, settings, metrics);
     stop.run_until_cancelled(follower.run()).await;
 }

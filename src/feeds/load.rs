@@ -7,20 +7,20 @@
 //! Measured with 100 endpoints on two shared cores, unoptimized build: idle (50 questions a
 //! second) 0.018 of a core, all busy (790 a second) 0.086.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::RwLock;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::client::{Answer, Ask, AskError};
+use super::life::Life;
 use super::load_text::{self, Page};
 use crate::metrics::reports::ReportMetrics;
-use crate::routing::endpoint::{EndpointId, EndpointName, Report, ReportOutcome};
-use crate::routing::router::Router;
+use crate::routing::endpoint::{EndpointId, Report, ReportOutcome};
 
 /// How engines are asked for reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,54 +88,34 @@ impl Waker {
         }
     }
 
-    fn bell(self: &Arc<Self>, endpoint: EndpointId) -> Bell {
-        let ringing = Arc::new(Notify::new());
-        self.bells.write().insert(endpoint, Arc::clone(&ringing));
-        Bell {
-            waker: Arc::clone(self),
-            endpoint,
-            ringing,
-        }
+    /// An endpoint has this bell from now on; the ranks behind one server share theirs.
+    pub(super) fn hang(&self, endpoint: EndpointId, bell: Arc<Notify>) {
+        self.bells.write().insert(endpoint, bell);
+    }
+
+    /// An endpoint has no bell any more.
+    pub(super) fn take_down(&self, endpoint: EndpointId) {
+        self.bells.write().remove(&endpoint);
     }
 }
 
-/// One endpoint's bell; gone when its loop ends.
-struct Bell {
-    waker: Arc<Waker>,
-    endpoint: EndpointId,
-    ringing: Arc<Notify>,
-}
-
-impl Drop for Bell {
-    fn drop(&mut self) {
-        self.waker.bells.write().remove(&self.endpoint);
-    }
-}
-
-/// Asks one endpoint for reports, for as long as it is polled.
+/// Asks one server for reports, for as long as it is polled.
 pub struct ReportLoop<A> {
-    /// Which endpoint.
-    pub id: EndpointId,
-    /// Its name, for logs.
-    pub name: EndpointName,
+    /// Who wants the reports, and knows whether the server is busy.
+    pub life: Arc<Life>,
     /// The engine.
     pub engine: A,
-    /// Who wants the reports, and knows whether the endpoint is busy.
-    pub router: Arc<Router>,
-    /// Where its bell hangs.
-    pub waker: Arc<Waker>,
+    /// Where the ranks are told that its page speaks of.
+    pub ranks: watch::Sender<BTreeSet<u32>>,
     /// How to ask.
     pub settings: Settings,
     /// What is counted.
     pub metrics: Arc<ReportMetrics>,
-    /// Told when the engine answers after it did not.
-    pub came_back: Arc<Notify>,
 }
 
 impl<A: Ask> ReportLoop<A> {
     /// Asks without end; drop it to stop.
     pub async fn run(self) {
-        let bell = self.waker.bell(self.id);
         let mut inquiry = Inquiry::new(&self.settings);
         let mut history = History::default();
         loop {
@@ -144,15 +124,16 @@ impl<A: Ask> ReportLoop<A> {
             let answered = Instant::now();
             self.metrics
                 .observe(finding.outcome, answered.duration_since(asked));
-            self.router
-                .report(self.id, finding.outcome, answered.into_std());
+            self.life
+                .report(&finding, asked.into_std(), answered.into_std());
+            self.tell_ranks(&finding);
             self.note(&mut history, &finding);
 
             let pause = self.pause(finding.outcome, asked.elapsed());
             let wakeful = finding.outcome != ReportOutcome::NoPage;
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                () = bell.ringing.notified(), if wakeful => {}
+                () = self.life.report_wanted(), if wakeful => {}
             }
         }
     }
@@ -165,7 +146,7 @@ impl<A: Ask> ReportLoop<A> {
             ReportOutcome::Fresh(report) => report.running + report.waiting > 0,
             ReportOutcome::Failed => false,
         };
-        if computing || self.router.is_busy(self.id) {
+        if computing || self.life.is_busy() {
             self.settings.busy_interval().saturating_sub(took)
         } else {
             let factor = 1.0 + JITTER * (2.0 * fastrand::f64() - 1.0);
@@ -173,12 +154,26 @@ impl<A: Ask> ReportLoop<A> {
         }
     }
 
+    /// A page without series of ranks says nothing of them.
+    fn tell_ranks(&self, finding: &Finding) {
+        if finding.ranks.is_empty() {
+            return;
+        }
+        self.ranks.send_if_modified(|ranks| {
+            let differs = !ranks.iter().eq(finding.ranks.keys());
+            if differs {
+                *ranks = finding.ranks.keys().copied().collect();
+            }
+            differs
+        });
+    }
+
     /// One line for each change of condition, not for each question.
     fn note(&self, history: &mut History, finding: &Finding) {
         let Some((before, now)) = history.turn(finding.outcome) else {
             return;
         };
-        let endpoint = &self.name;
+        let endpoint = self.life.name();
         let problem = finding.problem.as_deref().unwrap_or_default();
         match now {
             Condition::Answers => info!(%endpoint, "endpoint reports its state"),
@@ -188,7 +183,7 @@ impl<A: Ask> ReportLoop<A> {
             Condition::Fails => warn!(%endpoint, problem, "endpoint does not report its state"),
         }
         if before == Some(Condition::Fails) {
-            self.came_back.notify_one();
+            self.life.came_back();
         }
     }
 }
@@ -231,16 +226,50 @@ impl History {
 }
 
 /// What came of one question.
-struct Finding {
-    outcome: ReportOutcome,
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// The report of the whole server, or why there is none.
+    pub(super) outcome: ReportOutcome,
+    /// The reports of its data-parallel ranks, where the page tells them apart.
+    ranks: BTreeMap<u32, Report>,
+    /// Nobody listened.
+    pub(super) refused: bool,
     /// Why it is not a report.
     problem: Option<String>,
 }
 
 impl Finding {
-    fn fresh(report: Report) -> Self {
+    /// The outcome for one rank; `None` is the whole. A page that does not tell ranks apart
+    /// serves them all, and a rank that it leaves out has not yet made a step.
+    pub(super) fn of_rank(&self, rank: Option<u32>) -> ReportOutcome {
+        match (self.outcome, rank) {
+            (ReportOutcome::Fresh(whole), Some(rank)) if !self.ranks.is_empty() => {
+                let idle = Report {
+                    block_size: whole.block_size,
+                    kv_capacity: whole.kv_capacity,
+                    ..Report::default()
+                };
+                ReportOutcome::Fresh(self.ranks.get(&rank).copied().unwrap_or(idle))
+            }
+            (outcome, _) => outcome,
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn of(outcome: ReportOutcome, refused: bool) -> Self {
+        Self {
+            outcome,
+            ranks: BTreeMap::new(),
+            refused,
+            problem: None,
+        }
+    }
+
+    fn fresh(report: Report, ranks: BTreeMap<u32, Report>) -> Self {
         Self {
             outcome: ReportOutcome::Fresh(report),
+            ranks,
+            refused: false,
             problem: None,
         }
     }
@@ -248,6 +277,8 @@ impl Finding {
     fn no_page(problem: String) -> Self {
         Self {
             outcome: ReportOutcome::NoPage,
+            ranks: BTreeMap::new(),
+            refused: false,
             problem: Some(problem),
         }
     }
@@ -255,6 +286,8 @@ impl Finding {
     fn failed(problem: String) -> Self {
         Self {
             outcome: ReportOutcome::Failed,
+            ranks: BTreeMap::new(),
+            refused: false,
             problem: Some(problem),
         }
     }
@@ -300,14 +333,17 @@ impl Inquiry {
 }
 
 fn unanswered(error: &AskError) -> Finding {
-    Finding::failed(error.to_string())
+    Finding {
+        refused: matches!(error, AskError::Refused { .. }),
+        ..Finding::failed(error.to_string())
+    }
 }
 
 /// `None`: the filter does not work here, and only the whole page can tell.
 fn judge_filtered(answer: &Answer) -> Option<Finding> {
     match answer.status {
         200 => match load_text::parse(&answer.body) {
-            Page::Told(report) => Some(Finding::fresh(report)),
+            Page::Told(report, ranks) => Some(Finding::fresh(report, ranks)),
             // Several API servers filter everything away.
             Page::Announced | Page::Foreign => None,
         },
@@ -321,9 +357,9 @@ fn judge_filtered(answer: &Answer) -> Option<Finding> {
 fn judge_whole(answer: &Answer) -> Finding {
     match answer.status {
         200 => match load_text::parse(&answer.body) {
-            Page::Told(report) => Finding::fresh(report),
+            Page::Told(report, ranks) => Finding::fresh(report, ranks),
             // No sample before the first step means that nothing is running.
-            Page::Announced => Finding::fresh(Report::default()),
+            Page::Announced => Finding::fresh(Report::default(), BTreeMap::new()),
             Page::Foreign => {
                 Finding::no_page("the metrics page has no series of an engine".to_owned())
             }

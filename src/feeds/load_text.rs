@@ -10,10 +10,11 @@ use crate::routing::endpoint::Report;
 use crate::routing::tokens::TokenCount;
 
 /// How much of a report a page holds.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Page {
-    /// At least one sample of ours.
-    Told(Report),
+    /// At least one sample of ours: the whole server's report, and those of vLLM's data-parallel
+    /// ranks where its series name them.
+    Told(Report, BTreeMap<u32, Report>),
     /// No sample, but the families are announced: an engine before its first step. All gauges are 0.
     Announced,
     /// Nothing of ours: a filter that found nothing, or another kind of page.
@@ -86,6 +87,8 @@ struct Gathered {
     capacity_blocks: Option<u64>,
     /// vLLM's `num_gpu_blocks` is the sum over ranks, and each rank has a series of its own.
     n_config_series: u64,
+    /// The same for the samples of one engine (vLLM's data-parallel rank) alone.
+    ranks: BTreeMap<u32, Gathered>,
 }
 
 impl Gathered {
@@ -106,6 +109,11 @@ impl Gathered {
         let Some((labels, value)) = labels_and_value(rest) else {
             return;
         };
+        let rank = label(&labels, "engine").and_then(|rank| rank.parse().ok());
+        if let Some(rank) = rank {
+            let of_rank = self.ranks.entry(rank).or_default();
+            of_rank.sample(series, &labels, value);
+        }
         self.sample(series, &labels, value);
     }
 
@@ -155,13 +163,27 @@ impl Gathered {
             .or_else(from_blocks)
             .filter(|tokens| *tokens > 0)
             .map(TokenCount::new);
-        Page::Told(Report {
+        let of_rank = |(rank, gathered): (u32, Self)| match gathered.page() {
+            // One rank's series gives the sum of all ranks' blocks: the capacity is the whole's, which is a rank's.
+            Page::Told(report, _) => Some((
+                rank,
+                Report {
+                    block_size,
+                    kv_capacity,
+                    ..report
+                },
+            )),
+            Page::Announced | Page::Foreign => None,
+        };
+        let ranks = self.ranks.into_iter().filter_map(of_rank).collect();
+        let whole = Report {
             kv_usage: self.kv_usage,
             running: self.running.into_values().fold(0, u64::saturating_add),
             waiting: self.waiting.into_values().fold(0, u64::saturating_add),
             block_size,
             kv_capacity,
-        })
+        };
+        Page::Told(whole, ranks)
     }
 }
 

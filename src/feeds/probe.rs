@@ -255,16 +255,5 @@ fn reachable(told: &str, engine: IpAddr) -> Result<String, String> {
     }
 }
 
-/// Where the events of rank 0 usually are, for an engine that does not tell.
-pub fn usual_source(engine: IpAddr, live_port: u16, replay_port: u16) -> Source {
-    let at = |port| format!("tcp://{}", SocketAddr::new(engine, port));
-    Source {
-        rank: 0,
-        live: at(live_port),
-        replay: Some(at(replay_port)),
-        known: false,
-    }
-}
-
 #[cfg(test)]
 mod tests;

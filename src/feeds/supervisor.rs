@@ -1,28 +1,37 @@
-//! Keeps one group of tasks an endpoint, as the pool says: probe, report loop, KV followers.
+//! Keeps one group of tasks for each member of the pool: probe, report loop, KV followers.
+//!
+//! A member is an address; how many endpoints of the router it is, is for its [`Life`] to say.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Instant;
 
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::client::Client;
-use super::kv_events::{self, Source};
+use super::kv_events;
+use super::life::{Audience, Life};
 use super::load::{self, ReportLoop, Waker};
 use super::pool::{Member, Pool, Versions};
-use super::probe::{self, Events, ProbeLoop, Profile};
+use super::probe::{ProbeLoop, Profile};
 use crate::metrics::events::EventMetrics;
 use crate::metrics::picks::PickMetrics;
 use crate::metrics::reports::ReportMetrics;
 use crate::readiness::{Awaited, Readiness};
-use crate::routing::cache::FeedState;
-use crate::routing::endpoint::{Endpoint, EndpointId, EndpointName};
+use crate::routing::endpoint::{EndpointId, EndpointName};
 use crate::routing::router::Router;
 use crate::tokens::Tokens;
+use followers::{Followers, Told};
+
+mod followers;
+mod plan;
+#[cfg(test)]
+mod tests;
 
 /// What engines told of themselves, for pages. The lock guards the map; written once a change.
 pub type Profiles = Arc<Mutex<HashMap<EndpointId, Profile>>>;
@@ -80,8 +89,7 @@ pub enum SupervisorError {
 }
 
 struct Group {
-    id: EndpointId,
-    address: SocketAddr,
+    life: Arc<Life>,
     stop: CancellationToken,
 }
 
@@ -95,7 +103,6 @@ pub struct Supervisor {
 
 /// How a group ended: by order (`None`) or by itself.
 struct Ended {
-    id: EndpointId,
     address: SocketAddr,
     by_itself: Option<&'static str>,
 }
@@ -158,7 +165,7 @@ impl Supervisor {
     fn apply(&mut self, current: &Pool, next: &Pool) {
         let diff = current.diff(next);
         for member in &diff.left {
-            self.leave(&member.endpoint);
+            self.leave(&member.endpoint.name);
         }
         for member in diff.joined {
             self.join(member);
@@ -169,39 +176,34 @@ impl Supervisor {
     }
 
     fn join(&mut self, member: Member) {
-        let Member {
-            endpoint, ready, ..
-        } = member;
-        let id = self.context.router.join(endpoint.clone());
-        info!(endpoint = %endpoint.name, address = %endpoint.address, "endpoint joined");
-        self.context.router.set_ready(id, ready);
-        let stop = CancellationToken::new();
-        let name = endpoint.name.clone();
-        let group = Group {
-            id,
-            address: endpoint.address,
-            stop: stop.clone(),
+        let context = self.context.clone();
+        let audience = Audience {
+            router: Arc::clone(&context.router),
+            waker: Arc::clone(&context.waker),
+            profiles: Arc::clone(&context.profiles),
+            pick_metrics: Arc::clone(&context.pick_metrics),
         };
-        let running = run_group(self.context.clone(), id, endpoint, stop);
+        let life = Life::begin(audience, member);
+        let name = life.name().clone();
+        let stop = CancellationToken::new();
+        let running = run_group(context, Arc::clone(&life), stop.clone());
         let task = self.tasks.spawn(running);
         self.names.insert(task.id(), name.clone());
-        self.groups.insert(name, group);
+        self.groups.insert(name, Group { life, stop });
     }
 
     /// The life goes on, but something else is known of it.
-    fn change(&mut self, member: &Member) {
-        let Some(group) = self.groups.get(&member.endpoint.name) else {
-            return;
-        };
-        info!(endpoint = %member.endpoint.name, ready = member.ready, "endpoint changed");
-        self.context.router.set_ready(group.id, member.ready);
+    fn change(&self, member: &Member) {
+        if let Some(group) = self.groups.get(&member.endpoint.name) {
+            info!(endpoint = %member.endpoint.name, ready = member.ready, "endpoint changed");
+            group.life.change(member, Instant::now());
+        }
     }
 
-    fn leave(&mut self, endpoint: &Endpoint) {
-        if let Some(group) = self.groups.remove(&endpoint.name) {
-            info!(endpoint = %endpoint.name, address = %endpoint.address, "endpoint left");
-            self.context.router.leave(group.id);
-            self.context.pick_metrics.forget(group.id);
+    fn leave(&mut self, endpoint: &EndpointName) {
+        if let Some(group) = self.groups.remove(endpoint) {
+            info!(%endpoint, address = %group.life.address(), "endpoint left");
+            group.life.end();
             group.stop.cancel();
         }
     }
@@ -220,10 +222,9 @@ impl Supervisor {
             endpoint: endpoint.clone(),
             source,
         })?;
-        self.context.profiles.lock().remove(&ended.id);
         // Only now nothing of the old life can speak of the address any more; a new life
         // at the same address has told (or will tell) its own models.
-        let taken = |group: &Group| group.address == ended.address;
+        let taken = |group: &Group| group.life.address() == ended.address;
         if !self.groups.values().any(taken) {
             self.context.tokens.forget(ended.address);
         }
@@ -234,40 +235,31 @@ impl Supervisor {
     }
 }
 
-/// Runs what belongs to one endpoint until `stop`.
-async fn run_group(
-    context: Context,
-    id: EndpointId,
-    endpoint: Endpoint,
-    stop: CancellationToken,
-) -> Ended {
-    let came_back = Arc::new(Notify::new());
+/// Runs what belongs to one member until `stop`.
+async fn run_group(context: Context, life: Arc<Life>, stop: CancellationToken) -> Ended {
     let (profile, told) = watch::channel(Profile::default());
-    let engine = context.client.engine(endpoint.address);
+    let (ranks, page_ranks) = watch::channel(BTreeSet::new());
+    let engine = context.client.engine(life.address());
     let probing = ProbeLoop {
-        name: endpoint.name.clone(),
-        address: endpoint.address,
+        name: life.name().clone(),
+        address: life.address(),
         engine: engine.clone(),
-        came_back: Arc::clone(&came_back),
+        came_back: life.profile_bell(),
         profile,
     };
     let asking = ReportLoop {
-        id,
-        name: endpoint.name.clone(),
+        life: Arc::clone(&life),
         engine,
-        router: Arc::clone(&context.router),
-        waker: Arc::clone(&context.waker),
+        ranks,
         settings: context.reports.clone(),
         metrics: Arc::clone(&context.report_metrics),
-        came_back,
     };
-    let followers = Followers {
-        context: &context,
-        id,
-        endpoint: &endpoint,
-        sources: BTreeMap::new(),
-        tasks: JoinSet::new(),
+    let told = Told {
+        profile: told,
+        page_ranks,
+        hints: life.hints(),
     };
+    let followers = Followers::new(&context, &life);
     let by_itself = tokio::select! {
         // First, because the followers stop by a child of the same token.
         biased;
@@ -277,103 +269,7 @@ async fn run_group(
         () = followers.run(told, &stop) => Some("KV event follower"),
     };
     Ended {
-        id,
-        address: endpoint.address,
+        address: life.address(),
         by_itself,
-    }
-}
-
-/// The KV followers of one endpoint, one a rank. Dropping it ends them.
-struct Followers<'a> {
-    context: &'a Context,
-    id: EndpointId,
-    endpoint: &'a Endpoint,
-    /// What is followed now, or why it is not.
-    sources: BTreeMap<u32, Result<Source, String>>,
-    tasks: JoinSet<()>,
-}
-
-impl Followers<'_> {
-    /// Acts on what the engine tells; ends only if a follower does.
-    async fn run(mut self, mut told: watch::Receiver<Profile>, stop: &CancellationToken) {
-        self.absent(0, "the engine has not yet told where its KV events are");
-        loop {
-            tokio::select! {
-                changed = told.changed() => {
-                    if changed.is_err() {
-                        return;
-                    }
-                    let profile = told.borrow_and_update().clone();
-                    self.learn(profile, stop).await;
-                }
-                Some(_ended) = self.tasks.join_next() => return,
-            }
-        }
-    }
-
-    async fn learn(&mut self, profile: Profile, stop: &CancellationToken) {
-        let Context {
-            profiles, tokens, ..
-        } = self.context;
-        tokens.observe(
-            self.endpoint.address,
-            profile.models.clone(),
-            profile.version,
-        );
-        profiles.lock().insert(self.id, profile.clone());
-        let Some(events) = profile.events else { return };
-        let sources = self.sources(events);
-        if sources == self.sources {
-            return;
-        }
-        info!(endpoint = %self.endpoint.name, ?sources, "engine's KV event sources");
-        // Followers write through views of the router, so the old ones end before new ones begin.
-        self.tasks.shutdown().await;
-        for rank in self.sources.keys() {
-            if !sources.contains_key(rank) {
-                self.absent(*rank, "the engine no longer has this rank");
-            }
-        }
-        for (rank, source) in &sources {
-            match source {
-                Ok(source) => self.follow(*rank, source.clone(), stop),
-                Err(why) => self.absent(*rank, why),
-            }
-        }
-        self.sources = sources;
-    }
-
-    fn sources(&self, events: Events) -> BTreeMap<u32, Result<Source, String>> {
-        let settings = &self.context.kv_events;
-        match events {
-            Events::Told(ranks) => ranks,
-            Events::Off => {
-                let why = "the engine publishes no KV events (--kv-events-config)";
-                BTreeMap::from([(0, Err(why.to_owned()))])
-            }
-            Events::Untold => {
-                let address = self.endpoint.address.ip();
-                let usual = probe::usual_source(address, settings.live_port, settings.replay_port);
-                BTreeMap::from([(0, Ok(usual))])
-            }
-        }
-    }
-
-    fn follow(&mut self, rank: u32, source: Source, stop: &CancellationToken) {
-        let name = self.endpoint.name.clone();
-        let settings = self.context.kv_events.clone();
-        let mut view = self.context.router.cache_view(self.id, rank);
-        view.limit_orphans(settings.max_orphans);
-        let metrics = Arc::clone(&self.context.event_metrics);
-        let stop = stop.child_token();
-        self.tasks.spawn(async move {
-            kv_events::follow(name.as_str(), source, view, settings, metrics, stop).await;
-        });
-    }
-
-    fn absent(&self, rank: u32, why: &str) {
-        let mut view = self.context.router.cache_view(self.id, rank);
-        view.clear();
-        view.set_feed(FeedState::Absent(why.to_owned()));
     }
 }

@@ -263,6 +263,13 @@ impl Ledger {
         old
     }
 
+    /// Takes a rank's feed away; its column is the caller's to close.
+    pub(super) fn detach_feed(&mut self, id: EndpointId, rank: u32) -> Option<SourceId> {
+        let feed = self.account_mut(id)?.feeds.remove(&rank)?;
+        self.exact_columns.remove(feed.source);
+        Some(feed.source)
+    }
+
     pub(super) fn set_feed(&mut self, feed: FeedId, state: FeedState) {
         if let Some(feed) = self.feed_mut(feed) {
             feed.state = state;

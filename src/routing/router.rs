@@ -394,6 +394,14 @@ impl Router {
         CacheView::new(Arc::clone(&self.state), feed)
     }
 
+    /// An endpoint has no such rank any more: its view's blocks and its state are forgotten.
+    pub fn end_feed(&self, id: EndpointId, rank: u32) {
+        let ended = self.state.ledger.lock().detach_feed(id, rank);
+        if let Some(source) = ended {
+            self.state.index.close(source);
+        }
+    }
+
     /// Every endpoint with all that a pick uses of it, for pages and gauges.
     pub fn endpoints(&self, now: Instant) -> Vec<EndpointView> {
         let seen = self.state.ledger.lock().views(&self.state.settings, now);

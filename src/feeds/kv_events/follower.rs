@@ -5,6 +5,7 @@ mod silence;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::{info, warn};
 use xxhash_rust::xxh3::xxh3_64;
@@ -24,6 +25,8 @@ pub(super) struct Follower<'a, V> {
     endpoint: &'a str,
     source: Source,
     view: V,
+    /// Changes when continuity has to be proven again.
+    restarts: watch::Receiver<u32>,
     settings: Settings,
     metrics: SourceMetrics,
     cursor: Cursor,
@@ -56,6 +59,7 @@ impl<'a, V: View> Follower<'a, V> {
         endpoint: &'a str,
         source: Source,
         view: V,
+        restarts: watch::Receiver<u32>,
         settings: Settings,
         metrics: SourceMetrics,
     ) -> Self {
@@ -63,6 +67,7 @@ impl<'a, V: View> Follower<'a, V> {
             endpoint,
             source,
             view,
+            restarts,
             settings,
             metrics,
             cursor: Cursor::default(),
@@ -117,6 +122,9 @@ impl<'a, V: View> Follower<'a, V> {
     /// One connection, until it is lost.
     async fn session(&mut self, link: &mut Link) -> Lost {
         let patience = self.settings.guess_timeout;
+        let connected = Instant::now();
+        // What is proven from here on, is proven of the engine that runs now.
+        self.restarts.mark_unchanged();
         let mut ask_again = Instant::now() + silence::ask_again_after(patience);
         if let Err(lost) = self.join(link).await {
             return lost;
@@ -125,6 +133,7 @@ impl<'a, V: View> Follower<'a, V> {
             let silent_by = self.silent_by.filter(|_| !self.heard);
             let ask_at = self.unanswered.then_some(ask_again);
             let outcome = tokio::select! {
+                () = changed(&mut self.restarts) => self.prove(connected),
                 received = link.next() => match received {
                     Ok(message) => self.receive(message, link).await,
                     Err(lost) => Err(lost),
@@ -143,6 +152,17 @@ impl<'a, V: View> Follower<'a, V> {
             }
             self.breather.pause().await;
         }
+    }
+
+    /// The engine's container was restarted, a moment or many seconds ago. The connection may
+    /// still be one to the former process, whose end it did not notice, so the proof begins with
+    /// a new one. Without a replay socket nothing could be proven, and all would be forgotten:
+    /// there a young connection counts, since it was made after the former process had ended.
+    fn prove(&self, connected: Instant) -> Result<(), Lost> {
+        if self.source.replay.is_none() && connected.elapsed() < LATEST_COUNT {
+            return Ok(());
+        }
+        Err(Lost::Unproven)
     }
 
     fn disconnected(&mut self, lost: &Lost) {
@@ -325,6 +345,16 @@ impl Breather {
             tokio::task::yield_now().await;
             self.since = None;
         }
+    }
+}
+
+/// How late a count of restarts may be: kubelets report within some ten seconds.
+const LATEST_COUNT: Duration = Duration::from_secs(60);
+
+/// Waits for the next change; for ever once nobody can make one.
+async fn changed(restarts: &mut watch::Receiver<u32>) {
+    if restarts.changed().await.is_err() {
+        std::future::pending().await
     }
 }
 

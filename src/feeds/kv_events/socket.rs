@@ -55,6 +55,8 @@ pub(super) fn parse(message: ZmqMessage) -> Option<Message> {
 pub(super) enum Lost {
     #[error("the engine closed the connection")]
     Closed,
+    #[error("the engine's container was restarted: the connection is made anew")]
+    Unproven,
     #[error("the connection broke")]
     Broken(#[source] ZmqError),
 }

@@ -2,6 +2,7 @@
 
 mod joining;
 mod losing;
+mod proving;
 mod publisher;
 
 use std::sync::Arc;
@@ -82,6 +83,7 @@ impl View for Recorder {
 /// A source being followed.
 struct Following {
     record: watch::Receiver<Record>,
+    restarts: watch::Sender<u32>,
     registry: Registry,
     stop: CancellationToken,
     tasks: JoinSet<()>,
@@ -112,6 +114,7 @@ impl Following {
 
     fn with_guess_timeout(source: Source, guess_timeout: Duration) -> Self {
         let (sender, record) = watch::channel(Record::default());
+        let (restarts, counted) = watch::channel(0);
         let registry = Registry::new();
         let metrics = Arc::new(EventMetrics::register(&registry).expect("free names"));
         let settings = Settings {
@@ -130,6 +133,7 @@ impl Following {
                 "ns/pod",
                 source,
                 Recorder(sender),
+                counted,
                 settings,
                 metrics,
                 stopped,
@@ -138,6 +142,7 @@ impl Following {
         });
         Self {
             record,
+            restarts,
             registry,
             stop,
             tasks,

@@ -3,7 +3,8 @@
 use parking_lot::Mutex;
 
 use super::*;
-use crate::routing::router;
+use crate::feeds::life::tests::{life, member, world};
+use crate::routing::router::Router;
 
 const PAGE: &str = "vllm:num_requests_running{engine=\"0\"} 0\nvllm:kv_cache_usage_perc 0.5\n";
 const BUSY: &str = "vllm:num_requests_running{engine=\"0\"} 3\n";
@@ -80,44 +81,39 @@ fn settings() -> Settings {
     }
 }
 
-const ID: EndpointId = EndpointId {
-    slot: 0,
-    generation: 0,
-};
-
 struct Bench {
     double: Double,
+    life: Arc<Life>,
+    router: Arc<Router>,
     waker: Arc<Waker>,
     metrics: Arc<ReportMetrics>,
-    came_back: Arc<Notify>,
+    ranks: watch::Sender<BTreeSet<u32>>,
 }
 
 impl Bench {
     fn new(double: Double) -> Self {
+        let world = world();
         Self {
             double,
-            waker: Arc::default(),
+            life: life(&world, member(0)),
+            router: Arc::clone(&world.router),
+            waker: Arc::clone(&world.waker),
             metrics: Arc::new(ReportMetrics::register(&prometheus::Registry::new()).unwrap()),
-            came_back: Arc::default(),
+            ranks: watch::Sender::default(),
         }
     }
 
+    fn id(&self) -> EndpointId {
+        self.router.endpoints(Instant::now().into_std())[0].id
+    }
+
     fn report_loop(&self) -> ReportLoop<Double> {
-        let router = Router::new(router::Settings {
-            policy: router::Policy::LeastPrefill,
-            kv_usage_limit: 0.95,
-            report_age_limit: settings().age_limit,
-            idle_report_age_limit: settings().idle_age_limit(),
-        });
         ReportLoop {
-            id: ID,
-            name: EndpointName::new("default", "e"),
+            life: Arc::clone(&self.life),
             engine: self.double.clone(),
-            router,
-            waker: Arc::clone(&self.waker),
+            ranks: self.ranks.clone(),
             settings: settings(),
             metrics: Arc::clone(&self.metrics),
-            came_back: Arc::clone(&self.came_back),
         }
     }
 
@@ -159,7 +155,7 @@ async fn a_hanging_engine_is_asked_three_times_within_the_age_limit_while_busy()
     // Its last word was "busy", then silence: the router would hold bookings; here the bell stands for them.
     let ring = async {
         loop {
-            bench.waker.wake(ID);
+            bench.waker.wake(bench.id());
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
@@ -182,13 +178,14 @@ async fn a_bell_makes_an_idle_endpoint_be_asked_at_once() {
     let bench = Bench::new(Double::new(|_| Some((200, PAGE))));
     let ring = async {
         tokio::time::sleep(Duration::from_millis(300)).await;
-        bench.waker.wake(ID);
+        bench.waker.wake(bench.id());
     };
     tokio::join!(bench.run(Duration::from_secs(1)), ring);
     assert_eq!(bench.double.times_ms(), [0, 300]);
+    bench.life.end();
     assert!(
         bench.waker.bells.read().is_empty(),
-        "the bell goes with the loop"
+        "the bell goes with the endpoint"
     );
 }
 
@@ -223,7 +220,7 @@ async fn without_a_page_it_is_asked_rarely_whatever_rings() {
     let bench = Bench::new(Double::new(|_| Some((404, "no"))));
     let ring = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        bench.waker.wake(ID);
+        bench.waker.wake(bench.id());
     };
     tokio::join!(bench.run(Duration::from_secs(59)), ring);
     assert_eq!(bench.metrics.no_page(), 2);
@@ -244,13 +241,57 @@ async fn an_error_of_the_server_is_a_failure_and_not_a_missing_page() {
 #[tokio::test(start_paused = true)]
 async fn an_engine_that_answers_again_is_announced() {
     let bench = Bench::new(Double::new(|_| None));
+    let bell = bench.life.profile_bell();
     let returns = async {
         tokio::time::sleep(Duration::from_secs(8)).await;
         bench.double.becomes(|_| Some((200, PAGE)));
-        tokio::time::timeout(Duration::from_secs(4), bench.came_back.notified()).await
+        tokio::time::timeout(Duration::from_secs(4), bell.notified()).await
     };
     let ((), announced) = tokio::join!(bench.run(Duration::from_secs(15)), returns);
     announced.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_question_serves_all_ranks_and_the_page_tells_which_there_are() {
+    let page = "vllm:num_requests_running{engine=\"0\"} 1\nvllm:num_requests_running{engine=\"1\"} 4\n\
+                vllm:kv_cache_usage_perc{engine=\"1\"} 0.5\n\
+                vllm:cache_config_info{engine=\"0\",block_size=\"32\",kv_cache_size_tokens=\"12800\"} 1\n";
+    let bench = Bench::new(Double::new(move |_| Some((200, page))));
+    bench.life.divide(&BTreeSet::from([0, 1, 2]));
+    bench.life.report_wanted().await;
+    bench.run(Duration::from_millis(1)).await;
+    assert_eq!(bench.double.paths().len(), 1);
+    assert_eq!(*bench.ranks.borrow(), BTreeSet::from([0, 1]));
+    let mut views = bench.router.endpoints(Instant::now().into_std());
+    views.sort_by_key(|view| view.endpoint.rank);
+    let reports: Vec<_> = views
+        .iter()
+        .map(|view| {
+            let report = view.report.unwrap().0;
+            (
+                report.running,
+                report.kv_usage,
+                report.kv_capacity.unwrap().get(),
+            )
+        })
+        .collect();
+    // Rank 2 has not yet made a step.
+    assert_eq!(
+        reports,
+        [(1, 0.0, 12_800), (4, 0.5, 12_800), (0, 0.0, 12_800)]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_that_does_not_tell_ranks_apart_serves_them_all() {
+    let page = "sglang:num_running_reqs 3\nsglang:token_usage 0.25\n";
+    let bench = Bench::new(Double::new(move |_| Some((200, page))));
+    bench.life.divide(&BTreeSet::from([0, 1]));
+    bench.run(Duration::from_millis(1)).await;
+    let views = bench.router.endpoints(Instant::now().into_std());
+    assert_eq!(views.len(), 2);
+    assert!(views.iter().all(|view| view.report.unwrap().0.running == 3));
+    assert!(bench.ranks.borrow().is_empty());
 }
 
 #[test]

@@ -28,7 +28,7 @@ fn section<'a>(recording: &'a str, heading: &str) -> &'a str {
 
 fn told(page: &str) -> Report {
     match parse(page.as_bytes()) {
-        Page::Told(report) => report,
+        Page::Told(report, _) => report,
         other => panic!("{other:?}"),
     }
 }
@@ -176,4 +176,32 @@ proptest! {
             parse(format!("{name}{rest}").as_bytes());
         }
     }
+}
+
+#[test]
+fn ranks_are_told_apart_as_the_recorded_page_of_two_tells_them() {
+    let page = "vllm:cache_config_info{block_size=\"32\",engine=\"0\",num_gpu_blocks=\"800\"} 1.0\n\
+                vllm:cache_config_info{block_size=\"32\",engine=\"1\",num_gpu_blocks=\"800\"} 1.0\n\
+                vllm:num_requests_running{engine=\"0\",model_name=\"qwen3\"} 1.0\n\
+                vllm:num_requests_running{engine=\"1\",model_name=\"qwen3\"} 4.0\n\
+                vllm:num_requests_waiting{engine=\"1\",model_name=\"qwen3\"} 2.0\n\
+                vllm:kv_cache_usage_perc{engine=\"0\",model_name=\"qwen3\"} 0.125\n";
+    let Page::Told(whole, ranks) = parse(page.as_bytes()) else {
+        panic!("not told");
+    };
+    assert_eq!(
+        (whole.running, whole.waiting, whole.kv_usage),
+        (5, 2, 0.125)
+    );
+    let of = |rank: u32| {
+        let report = ranks[&rank];
+        (report.running, report.waiting, report.kv_usage)
+    };
+    assert_eq!((of(0), of(1)), ((1, 0, 0.125), (4, 2, 0.0)));
+    // The number of blocks is the sum over ranks in each rank's series.
+    for report in ranks.values().chain([&whole]) {
+        assert_eq!(report.kv_capacity.map(|tokens| tokens.get()), Some(12_800));
+        assert_eq!(report.block_size, Some(32));
+    }
+    assert_eq!(ranks.len(), 2);
 }

@@ -1,0 +1,294 @@
+//! Which endpoints of the router does one member of the pool stand for, and what happens to them?
+//!
+//! A member is one address in one life. It is one endpoint, or, where a server tells of several
+//! data-parallel ranks behind it, one endpoint a rank: caches and queues of ranks have nothing in
+//! common, and a request can be pinned to one. Its tasks know the member alone and go through here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+use tracing::info;
+
+use super::load::{Finding, Waker};
+use super::pool::{EventHints, Member};
+use super::presence::Presence;
+use super::probe::Profile;
+use super::supervisor::Profiles;
+use crate::metrics::picks::PickMetrics;
+use crate::routing::endpoint::{Endpoint, EndpointId, EndpointName, ReportOutcome};
+use crate::routing::router::Router;
+
+#[cfg(test)]
+pub(in crate::feeds) mod tests;
+
+/// Who has to hear of endpoints that come and go.
+#[derive(Clone)]
+pub struct Audience {
+    /// Who picks among them.
+    pub router: Arc<Router>,
+    /// Where the bells of the report loops hang.
+    pub waker: Arc<Waker>,
+    /// What engines told, for pages.
+    pub profiles: Profiles,
+    /// Counts of picks, whose series go with their endpoint.
+    pub pick_metrics: Arc<PickMetrics>,
+}
+
+/// One life of one member of the pool.
+pub struct Life {
+    audience: Audience,
+    name: EndpointName,
+    address: SocketAddr,
+    /// Rung when its report should be asked for at once.
+    bell: Arc<Notify>,
+    /// Rung when what the engine tells of itself should be asked for again.
+    ask_again: Arc<Notify>,
+    hints: watch::Sender<EventHints>,
+    restarts: watch::Sender<u32>,
+    /// Never held across an `await`. The router's locks are taken under it, never the other way.
+    standing: Mutex<Standing>,
+}
+
+struct Standing {
+    /// As discovery gave it.
+    whole: Endpoint,
+    ready: bool,
+    /// By rank; under `None` the whole, if it is one endpoint. Empty once the life is over.
+    endpoints: BTreeMap<Option<u32>, EndpointId>,
+    profile: Option<Profile>,
+    presence: Presence,
+}
+
+impl Life {
+    /// A member joins, as one endpoint.
+    pub fn begin(audience: Audience, member: Member) -> Arc<Self> {
+        let Member {
+            endpoint: whole,
+            ready,
+            restarts,
+            events,
+        } = member;
+        let life = Self {
+            audience,
+            name: whole.name.clone(),
+            address: whole.address,
+            bell: Arc::default(),
+            ask_again: Arc::default(),
+            hints: watch::Sender::new(events),
+            restarts: watch::Sender::new(restarts),
+            standing: Mutex::new(Standing {
+                whole,
+                ready,
+                endpoints: BTreeMap::new(),
+                profile: None,
+                presence: Presence::default(),
+            }),
+        };
+        let mut standing = life.standing.lock();
+        life.join(&mut standing, None);
+        drop(standing);
+        Arc::new(life)
+    }
+
+    /// It left, and its endpoints with it. Whatever its tasks still say comes to nothing.
+    pub fn end(&self) {
+        let gone = std::mem::take(&mut self.standing.lock().endpoints);
+        for id in gone.into_values() {
+            self.leave(id);
+        }
+    }
+
+    /// The member's name, also that of its endpoint while it is one.
+    pub fn name(&self) -> &EndpointName {
+        &self.name
+    }
+
+    /// The name of one of its endpoints; `None` is the whole.
+    pub fn name_of(&self, rank: Option<u32>) -> EndpointName {
+        rank.map_or_else(|| self.name.clone(), |rank| self.name.of_rank(rank))
+    }
+
+    /// Where the server is.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where discovery says that its KV events are.
+    pub fn hints(&self) -> watch::Receiver<EventHints> {
+        self.hints.subscribe()
+    }
+
+    /// How often its container was restarted: a change means that continuity has to be proven.
+    pub fn restarts(&self) -> watch::Receiver<u32> {
+        self.restarts.subscribe()
+    }
+
+    /// Waits until a report is wanted at once.
+    pub async fn report_wanted(&self) {
+        self.bell.notified().await;
+    }
+
+    /// Rung when the engine may tell something new of itself.
+    pub fn profile_bell(&self) -> Arc<Notify> {
+        Arc::clone(&self.ask_again)
+    }
+
+    /// The engine answers after a silence.
+    pub fn came_back(&self) {
+        self.ask_again.notify_one();
+    }
+
+    /// One of its endpoints has something booked, in flight or running.
+    pub fn is_busy(&self) -> bool {
+        let router = &self.audience.router;
+        let standing = self.standing.lock();
+        standing.endpoints.values().any(|&id| router.is_busy(id))
+    }
+
+    /// Discovery knows something else of it now.
+    pub fn change(&self, member: &Member, now: Instant) {
+        let router = &self.audience.router;
+        let mut standing = self.standing.lock();
+        let relabelled = standing.whole.labels != member.endpoint.labels;
+        if relabelled {
+            standing.whole.labels = member.endpoint.labels.clone();
+        }
+        standing.ready = member.ready;
+        for &id in standing.endpoints.values() {
+            router.set_ready(id, member.ready);
+            if relabelled {
+                router.set_labels(id, member.endpoint.labels.clone());
+            }
+        }
+        self.hints.send_if_modified(|hints| {
+            let differs = *hints != member.events;
+            *hints = member.events.clone();
+            differs
+        });
+        let restarted = self.restarts.send_if_modified(|restarts| {
+            let rose = member.restarts > *restarts;
+            *restarts = member.restarts.max(*restarts);
+            rose
+        });
+        if restarted {
+            info!(endpoint = %self.name, restarts = member.restarts, "engine's container was restarted");
+            let since = standing.presence.counted(now);
+            self.restarted(&standing, since, now);
+            drop(standing);
+            self.bell.notify_one();
+            self.ask_again.notify_one();
+        }
+    }
+
+    /// What came of a question about its state that was asked at `asked`.
+    pub fn report(&self, finding: &Finding, asked: Instant, now: Instant) {
+        let mut standing = self.standing.lock();
+        if finding.outcome == ReportOutcome::Failed {
+            standing.presence.failed(asked, finding.refused);
+        } else {
+            let since = standing.presence.answered();
+            if since.is_some() {
+                info!(endpoint = %self.name, "engine is back: what was sent to it before is no longer taken to be cached");
+                self.ask_again.notify_one();
+            }
+            self.restarted(&standing, since, now);
+        }
+        for (&rank, &id) in &standing.endpoints {
+            self.audience.router.report(id, finding.of_rank(rank), now);
+        }
+    }
+
+    /// The engine told something of itself.
+    pub fn tell_profile(&self, profile: Profile) {
+        let mut standing = self.standing.lock();
+        let mut profiles = self.audience.profiles.lock();
+        for &id in standing.endpoints.values() {
+            profiles.insert(id, profile.clone());
+        }
+        standing.profile = Some(profile);
+    }
+
+    /// Makes it one endpoint for each of these ranks, or a single one for none, and tells which
+    /// they are. Those that it has already stay as they are.
+    pub fn divide(&self, ranks: &BTreeSet<u32>) -> BTreeMap<Option<u32>, EndpointId> {
+        let mut standing = self.standing.lock();
+        if standing.endpoints.is_empty() {
+            return BTreeMap::new();
+        }
+        let mut wanted: BTreeSet<Option<u32>> = ranks.iter().copied().map(Some).collect();
+        if wanted.is_empty() {
+            wanted.insert(None);
+        }
+        let joining: Vec<Option<u32>> = wanted
+            .iter()
+            .filter(|rank| !standing.endpoints.contains_key(rank))
+            .copied()
+            .collect();
+        // First these, so that there is somebody to be picked at any moment.
+        for &rank in &joining {
+            self.join(&mut standing, rank);
+        }
+        let leaving: Vec<Option<u32>> = standing
+            .endpoints
+            .keys()
+            .filter(|rank| !wanted.contains(rank))
+            .copied()
+            .collect();
+        for rank in &leaving {
+            if let Some(id) = standing.endpoints.remove(rank) {
+                self.leave(id);
+            }
+        }
+        if !joining.is_empty() {
+            info!(endpoint = %self.name, ?ranks, "data-parallel ranks to pick among");
+            self.bell.notify_one();
+        }
+        standing.endpoints.clone()
+    }
+
+    fn restarted(&self, standing: &Standing, since: Option<Instant>, now: Instant) {
+        let Some(since) = since else { return };
+        for &id in standing.endpoints.values() {
+            self.audience.router.restarted(id, since, now);
+        }
+    }
+
+    fn join(&self, standing: &mut Standing, rank: Option<u32>) {
+        let Audience {
+            router,
+            waker,
+            profiles,
+            ..
+        } = &self.audience;
+        let mut endpoint = standing.whole.clone();
+        if let Some(rank) = rank {
+            endpoint.name = self.name_of(Some(rank));
+            endpoint.rank = Some(rank);
+        }
+        info!(endpoint = %endpoint.name, address = %endpoint.address, "endpoint joined");
+        let id = router.join(endpoint);
+        router.set_ready(id, standing.ready);
+        waker.hang(id, Arc::clone(&self.bell));
+        if let Some(profile) = &standing.profile {
+            profiles.lock().insert(id, profile.clone());
+        }
+        standing.endpoints.insert(rank, id);
+    }
+
+    fn leave(&self, id: EndpointId) {
+        let Audience {
+            router,
+            waker,
+            profiles,
+            pick_metrics,
+        } = &self.audience;
+        router.leave(id);
+        waker.take_down(id);
+        profiles.lock().remove(&id);
+        pick_metrics.forget(id);
+    }
+}

@@ -1,0 +1,176 @@
+//! Lives of members, with the router that hears of them.
+
+use std::time::Duration;
+
+use super::*;
+use crate::routing::block::{Scope, Sequence};
+use crate::routing::endpoint::Report;
+use crate::routing::router::{Ask, Decision, EndpointView, Policy, Settings};
+
+/// Those who hear, of a pool without endpoints.
+pub(in crate::feeds) fn world() -> Audience {
+    let settings = Settings {
+        policy: Policy::LeastPrefill,
+        kv_usage_limit: 0.95,
+        report_age_limit: Duration::from_millis(500),
+        idle_report_age_limit: Duration::from_secs(6),
+    };
+    let metrics = PickMetrics::register(&prometheus::Registry::new());
+    Audience {
+        router: Router::new(settings),
+        waker: Arc::default(),
+        profiles: Profiles::default(),
+        pick_metrics: Arc::new(metrics.unwrap()),
+    }
+}
+
+/// A ready member whose container was restarted so often.
+pub(in crate::feeds) fn member(restarts: u32) -> Member {
+    Member {
+        endpoint: Endpoint {
+            name: EndpointName::new("ns", "pod"),
+            address: ([127, 0, 0, 1], 8000).into(),
+            labels: BTreeMap::new(),
+            incarnation: "uid".to_owned(),
+            rank: None,
+        },
+        ready: true,
+        restarts,
+        events: EventHints::default(),
+    }
+}
+
+/// The life of a member that joins.
+pub(in crate::feeds) fn life(world: &Audience, member: Member) -> Arc<Life> {
+    Life::begin(world.clone(), member)
+}
+
+fn views(world: &Audience) -> Vec<EndpointView> {
+    let mut views = world.router.endpoints(Instant::now());
+    views.sort_by_key(|view| view.endpoint.rank);
+    views
+}
+
+fn names(world: &Audience) -> Vec<String> {
+    let name = |view: &EndpointView| view.endpoint.name.to_string();
+    views(world).iter().map(name).collect()
+}
+
+fn pick(world: &Audience, prompt: u32, now: Instant) -> Decision {
+    let sequence = Sequence::Tokens((0..160).map(|n| prompt * 1000 + n).collect());
+    let prepared = world.router.prepare(&[sequence], &Scope::default());
+    let ask = Ask {
+        subset: None,
+        alternates: 0,
+        now,
+        chance: 1,
+    };
+    world.router.pick(&prepared, &ask).unwrap()
+}
+
+fn finding(outcome: ReportOutcome, refused: bool) -> Finding {
+    Finding::of(outcome, refused)
+}
+
+fn fresh() -> Finding {
+    finding(ReportOutcome::Fresh(Report::default()), false)
+}
+
+#[test]
+fn ranks_join_before_the_whole_leaves_and_the_other_way_round() {
+    let world = world();
+    let life = life(&world, member(0));
+    assert_eq!(names(&world), ["ns/pod"]);
+    let profile = Profile {
+        version: Some((0, 31)),
+        ..Profile::default()
+    };
+    life.tell_profile(profile.clone());
+    let divided = life.divide(&BTreeSet::from([0, 1]));
+    assert_eq!(names(&world), ["ns/pod@0", "ns/pod@1"]);
+    assert!(views(&world).iter().all(|view| view.ready));
+    assert!(
+        divided
+            .values()
+            .all(|id| world.profiles.lock()[id] == profile)
+    );
+    let more = life.divide(&BTreeSet::from([0, 1, 2]));
+    assert_eq!(more[&Some(1)], divided[&Some(1)], "those it has stay");
+    assert_eq!(names(&world), ["ns/pod@0", "ns/pod@1", "ns/pod@2"]);
+    life.divide(&BTreeSet::new());
+    assert_eq!(names(&world), ["ns/pod"]);
+    assert_eq!(world.profiles.lock().len(), 1);
+    life.end();
+    assert_eq!(names(&world), Vec::<String>::new());
+    assert!(world.profiles.lock().is_empty());
+    assert_eq!(life.divide(&BTreeSet::from([0, 1])), BTreeMap::new());
+    life.tell_profile(profile);
+    assert!(names(&world).is_empty() && world.profiles.lock().is_empty());
+}
+
+#[test]
+fn what_discovery_changes_holds_for_all_ranks_those_that_come_later_too() {
+    let world = world();
+    let life = life(&world, member(0));
+    life.divide(&BTreeSet::from([0, 1]));
+    let mut changed = member(0);
+    changed.ready = false;
+    changed
+        .endpoint
+        .labels
+        .insert("zone".to_owned(), "b".to_owned());
+    changed.events.live_port = Some(7000);
+    let mut hints = life.hints();
+    life.change(&changed, Instant::now());
+    life.divide(&BTreeSet::from([0, 1, 2]));
+    for view in views(&world) {
+        assert!(!view.ready);
+        assert_eq!(view.endpoint.labels, changed.endpoint.labels);
+    }
+    assert_eq!(views(&world).len(), 3);
+    assert_eq!(*hints.borrow_and_update(), changed.events);
+}
+
+#[test]
+fn a_count_before_anything_was_seen_ends_the_past_at_once_and_rings() {
+    let world = world();
+    let life = life(&world, member(3));
+    let mut restarts = life.restarts();
+    let start = Instant::now();
+    drop(pick(&world, 1, start));
+    life.report(&fresh(), start, start);
+    assert_eq!(pick(&world, 1, start).cached.get(), 144);
+    let late = start + Duration::from_secs(5);
+    life.change(&member(3), late);
+    assert!(!restarts.has_changed().unwrap());
+    life.change(&member(4), late);
+    assert!(restarts.has_changed().unwrap());
+    assert_eq!(*restarts.borrow_and_update(), 4);
+    let view = &views(&world)[0];
+    assert!(view.report.is_none() && view.ready);
+    assert_eq!(pick(&world, 1, late).cached.get(), 0);
+    life.change(&member(2), late);
+    assert!(!restarts.has_changed().unwrap(), "counts do not fall");
+}
+
+#[test]
+fn an_engine_that_was_away_is_cold_when_it_is_back_and_a_late_count_changes_nothing() {
+    let world = world();
+    let life = life(&world, member(0));
+    let start = Instant::now();
+    let at = |seconds| start + Duration::from_secs(seconds);
+    drop(pick(&world, 1, at(0)));
+    life.report(&finding(ReportOutcome::Failed, true), at(2), at(2));
+    life.report(&fresh(), at(4), at(4));
+    assert_eq!(
+        pick(&world, 1, at(5)).cached.get(),
+        0,
+        "this fills it again"
+    );
+    life.change(&member(1), at(20));
+    assert_eq!(pick(&world, 1, at(21)).cached.get(), 144);
+    assert!(
+        views(&world)[0].report.is_some(),
+        "a report of the new life"
+    );
+}

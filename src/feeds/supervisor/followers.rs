@@ -1,0 +1,167 @@
+//! The KV followers of one member: one for each event source, as the engine tells of itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use super::Context;
+use super::plan::{Known, Plan};
+use crate::feeds::kv_events::{self, Source};
+use crate::feeds::life::Life;
+use crate::feeds::pool::EventHints;
+use crate::feeds::probe::Profile;
+use crate::routing::cache::{CacheView, FeedState};
+use crate::routing::endpoint::{EndpointId, EndpointName};
+
+/// What is known of the engine, as it changes.
+pub(super) struct Told {
+    /// What it tells of itself.
+    pub(super) profile: watch::Receiver<Profile>,
+    /// The ranks that its metrics page speaks of.
+    pub(super) page_ranks: watch::Receiver<BTreeSet<u32>>,
+    /// What discovery says of its events.
+    pub(super) hints: watch::Receiver<EventHints>,
+}
+
+/// The followers of one member. Dropping it ends them.
+pub(super) struct Followers<'a> {
+    context: &'a Context,
+    life: &'a Life,
+    /// What is followed now, or why it is not.
+    plan: Plan,
+    /// The endpoints that the member is, by rank.
+    endpoints: BTreeMap<Option<u32>, EndpointId>,
+    tasks: JoinSet<()>,
+}
+
+impl<'a> Followers<'a> {
+    pub(super) fn new(context: &'a Context, life: &'a Life) -> Self {
+        Self {
+            context,
+            life,
+            plan: Plan::default(),
+            endpoints: life.divide(&BTreeSet::new()),
+            tasks: JoinSet::new(),
+        }
+    }
+
+    /// Acts on what is told; ends only if a follower does, or whoever tells.
+    pub(super) async fn run(mut self, mut told: Told, stop: &CancellationToken) {
+        let rank = told.hints.borrow().rank;
+        let why = "the engine has not yet told where its KV events are".to_owned();
+        self.plan.sources.insert(rank, Err(why));
+        self.begin(stop);
+        loop {
+            let changed = tokio::select! {
+                changed = told.profile.changed() => {
+                    self.learn(&told.profile.borrow_and_update());
+                    changed
+                }
+                changed = told.page_ranks.changed() => changed,
+                changed = told.hints.changed() => changed,
+                Some(_ended) = self.tasks.join_next() => return,
+            };
+            if changed.is_err() {
+                return;
+            }
+            let plan = Plan::new(&Known {
+                engine: self.life.address().ip(),
+                profile: &told.profile.borrow_and_update(),
+                page_ranks: &told.page_ranks.borrow_and_update(),
+                hints: &told.hints.borrow_and_update(),
+                settings: &self.context.kv_events,
+            });
+            if let Some(plan) = plan
+                && plan != self.plan
+            {
+                self.take_up(plan, stop).await;
+            }
+        }
+    }
+
+    fn learn(&self, profile: &Profile) {
+        let models = profile.models.clone();
+        let tokens = &self.context.tokens;
+        tokens.observe(self.life.address(), models, profile.version);
+        self.life.tell_profile(profile.clone());
+    }
+
+    async fn take_up(&mut self, plan: Plan, stop: &CancellationToken) {
+        info!(endpoint = %self.life.name(), sources = ?plan.sources, "engine's KV event sources");
+        // Followers write through views of the router, so the old ones end before new ones begin.
+        self.tasks.shutdown().await;
+        for &rank in self.plan.sources.keys() {
+            if let Some(id) = self.id(rank)
+                && !plan.sources.contains_key(&rank)
+            {
+                self.context.router.end_feed(id, rank);
+            }
+        }
+        self.endpoints = self.life.divide(&plan.ranks);
+        self.plan = plan;
+        self.begin(stop);
+    }
+
+    /// Follows what can be followed, and says of the rest why it cannot.
+    fn begin(&mut self, stop: &CancellationToken) {
+        for (&rank, source) in &self.plan.sources {
+            // Without an endpoint the life is over.
+            let Some(id) = self.id(rank) else { continue };
+            let mut view = self.context.router.cache_view(id, rank);
+            match source {
+                Ok(source) => {
+                    let name = self.life.name_of(self.rank_of(rank));
+                    let following =
+                        follow(self.context, self.life, name, view, source.clone(), stop);
+                    self.tasks.spawn(following);
+                }
+                Err(why) => {
+                    view.clear();
+                    view.set_feed(FeedState::Absent(why.clone()));
+                }
+            }
+        }
+    }
+
+    /// The endpoint that a rank's events are about.
+    fn id(&self, rank: u32) -> Option<EndpointId> {
+        self.endpoints.get(&self.rank_of(rank)).copied()
+    }
+
+    /// The rank that is an endpoint of its own, or `None` for the whole.
+    fn rank_of(&self, rank: u32) -> Option<u32> {
+        self.plan.ranks.contains(&rank).then_some(rank)
+    }
+}
+
+/// Follows one source for as long as it is polled.
+fn follow(
+    context: &Context,
+    life: &Life,
+    name: EndpointName,
+    mut view: CacheView,
+    source: Source,
+    stop: &CancellationToken,
+) -> impl Future<Output = ()> + Send + 'static {
+    let settings = context.kv_events.clone();
+    view.limit_orphans(settings.max_orphans);
+    let metrics = Arc::clone(&context.event_metrics);
+    let (restarts, stop) = (life.restarts(), stop.child_token());
+    async move {
+        kv_events::follow(
+            name.as_str(),
+            source,
+            view,
+            restarts,
+            settings,
+            metrics,
+            stop,
+        )
+        .await;
+    }
+}

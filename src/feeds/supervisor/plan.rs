@@ -1,0 +1,259 @@
+//! What is to be followed at one address, and is it one endpoint or one a rank? Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+use crate::feeds::kv_events::{Settings, Source};
+use crate::feeds::pool::EventHints;
+use crate::feeds::probe::{Events, Profile};
+
+/// Engines of before this version do not obey the header that pins a request to a rank.
+const FIRST_VERSION_THAT_PINS: (u32, u32) = (0, 11);
+
+/// What is made of an address.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// The ranks that are endpoints of their own; none: the address is one endpoint.
+    pub(super) ranks: BTreeSet<u32>,
+    /// The event source of each rank, or why it has none that can be followed.
+    pub(super) sources: BTreeMap<u32, Result<Source, String>>,
+}
+
+/// All that is known of an address.
+pub(super) struct Known<'a> {
+    pub(super) engine: IpAddr,
+    pub(super) profile: &'a Profile,
+    /// The ranks that its metrics page speaks of.
+    pub(super) page_ranks: &'a BTreeSet<u32>,
+    pub(super) hints: &'a EventHints,
+    pub(super) settings: &'a Settings,
+}
+
+impl Plan {
+    /// The plan for what is known; `None` until the engine answered where its events are.
+    ///
+    /// The engine's own word comes first, then what discovery says, then the usual ports. What an
+    /// engine before [`/kv_event_sources`](Events::Untold) or without events would not tell, its
+    /// metrics page does: how many ranks it has.
+    pub(super) fn new(known: &Known<'_>) -> Option<Self> {
+        let events = known.profile.events.as_ref()?;
+        if let Events::Told(sources) = events {
+            return Some(Self {
+                ranks: pinnable(sources.keys().copied()),
+                sources: sources.clone(),
+            });
+        }
+        let ranks = known.ranks_by_page();
+        let alone = BTreeSet::from([known.hints.rank]);
+        let followed = if ranks.is_empty() { &alone } else { &ranks };
+        let source = |&rank: &u32| match events {
+            Events::Off => {
+                let why = "the engine publishes no KV events (--kv-events-config)";
+                (rank, Err(why.to_owned()))
+            }
+            _ => (rank, known.usual_source(rank)),
+        };
+        let sources = followed.iter().map(source).collect();
+        Some(Self { ranks, sources })
+    }
+}
+
+impl Known<'_> {
+    fn ranks_by_page(&self) -> BTreeSet<u32> {
+        let version = self.profile.version;
+        let pins = version.is_none_or(|version| version >= FIRST_VERSION_THAT_PINS);
+        // One of several target ports is one rank, whatever its page says of the others.
+        if pins && self.hints.rank == 0 {
+            pinnable(self.page_ranks.iter().copied())
+        } else {
+            BTreeSet::new()
+        }
+    }
+
+    /// Where the events of a rank are for an engine that does not tell: its sockets are so many
+    /// ports on from those of rank 0.
+    fn usual_source(&self, rank: u32) -> Result<Source, String> {
+        let EventHints {
+            live_port,
+            replay_port,
+            ..
+        } = *self.hints;
+        let at = |base: u16| {
+            let port = u16::try_from(rank)
+                .ok()
+                .and_then(|rank| base.checked_add(rank));
+            port.map(|port| format!("tcp://{}", SocketAddr::new(self.engine, port)))
+        };
+        let base = live_port.unwrap_or(self.settings.live_port);
+        let Some(live) = at(base) else {
+            return Err(format!(
+                "there is no port {rank} on from {base} for the KV events of rank {rank}"
+            ));
+        };
+        Ok(Source {
+            rank,
+            live,
+            replay: at(replay_port.unwrap_or(self.settings.replay_port)),
+            known: live_port.is_some() || replay_port.is_some(),
+        })
+    }
+}
+
+/// The ranks, if there are several and a request can be pinned to each by its number. A server
+/// that stands before some ranks of many (vLLM's hybrid balancing) begins with another number
+/// than 0 and counts its own from 0 in the header; it stays one endpoint.
+fn pinnable(ranks: impl Iterator<Item = u32>) -> BTreeSet<u32> {
+    let ranks: BTreeSet<u32> = ranks.collect();
+    let all_from_zero = (0..).zip(&ranks).all(|(n, &rank)| n == rank);
+    if ranks.len() > 1 && all_from_zero {
+        ranks
+    } else {
+        BTreeSet::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    fn settings() -> Settings {
+        Settings {
+            live_port: 5557,
+            replay_port: 5600,
+            replay_timeout: Duration::from_secs(1),
+            guess_timeout: Duration::from_secs(1),
+            max_orphans: 1,
+            replays: Arc::new(Semaphore::new(1)),
+        }
+    }
+
+    fn plan(
+        events: Option<Events>,
+        version: (u32, u32),
+        page: &[u32],
+        hints: &EventHints,
+    ) -> Option<Plan> {
+        let profile = Profile {
+            events,
+            version: Some(version),
+            ..Profile::default()
+        };
+        Plan::new(&Known {
+            engine: "10.0.0.7".parse().unwrap(),
+            profile: &profile,
+            page_ranks: &page.iter().copied().collect(),
+            hints,
+            settings: &settings(),
+        })
+    }
+
+    fn source(rank: u32, live: u16, replay: u16, known: bool) -> Result<Source, String> {
+        Ok(Source {
+            rank,
+            live: format!("tcp://10.0.0.7:{live}"),
+            replay: Some(format!("tcp://10.0.0.7:{replay}")),
+            known,
+        })
+    }
+
+    fn told(ranks: &[u32]) -> Events {
+        Events::Told(
+            ranks
+                .iter()
+                .map(|&rank| (rank, Err("x".to_owned())))
+                .collect(),
+        )
+    }
+
+    fn hints(live_port: Option<u16>, replay_port: Option<u16>, rank: u32) -> EventHints {
+        EventHints {
+            live_port,
+            replay_port,
+            rank,
+        }
+    }
+
+    const NEW: (u32, u32) = (0, 31);
+
+    #[test]
+    fn several_ranks_from_zero_on_are_endpoints_and_others_are_not() {
+        let none = EventHints::default();
+        for (ranks, expected) in [
+            (&[0, 1, 2][..], &[0, 1, 2][..]),
+            (&[0], &[]),
+            (&[3], &[]),
+            (&[2, 3], &[]),
+            (&[0, 2], &[]),
+        ] {
+            let plan = plan(Some(told(ranks)), NEW, &[], &none).unwrap();
+            assert!(plan.ranks.iter().eq(expected), "{ranks:?}");
+            assert!(plan.sources.keys().eq(ranks));
+        }
+    }
+
+    #[test]
+    fn the_engines_own_word_comes_before_hints_and_page() {
+        let own = BTreeMap::from([(1, source(1, 7001, 7101, true))]);
+        let all = hints(Some(9), Some(10), 1);
+        let told = plan(Some(Events::Told(own.clone())), NEW, &[0, 1], &all);
+        let expected = Plan {
+            ranks: BTreeSet::new(),
+            sources: own,
+        };
+        assert_eq!(told, Some(expected));
+        assert_eq!(plan(None, NEW, &[0, 1], &all), None);
+    }
+
+    #[test]
+    fn hinted_ports_are_those_of_rank_zero_and_known() {
+        for (hints, expected) in [
+            (hints(None, None, 0), source(0, 5557, 5600, false)),
+            (hints(None, None, 2), source(2, 5559, 5602, false)),
+            (
+                hints(Some(7000), Some(7100), 0),
+                source(0, 7000, 7100, true),
+            ),
+            (hints(Some(7000), None, 3), source(3, 7003, 5603, true)),
+        ] {
+            let plan = plan(Some(Events::Untold), NEW, &[], &hints).unwrap();
+            assert!(plan.ranks.is_empty());
+            assert_eq!(plan.sources, BTreeMap::from([(hints.rank, expected)]));
+        }
+    }
+
+    #[test]
+    fn a_port_beyond_the_last_is_no_source() {
+        let plan = plan(
+            Some(Events::Untold),
+            NEW,
+            &[],
+            &hints(Some(65_535), None, 1),
+        )
+        .unwrap();
+        let why = plan.sources[&1].clone().unwrap_err();
+        assert_eq!(
+            why,
+            "there is no port 1 on from 65535 for the KV events of rank 1"
+        );
+    }
+
+    #[test]
+    fn where_the_engine_does_not_tell_its_metrics_page_tells_of_ranks() {
+        let none = EventHints::default();
+        let untold = plan(Some(Events::Untold), (0, 20), &[0, 1], &none).unwrap();
+        assert!(untold.ranks.iter().eq(&[0, 1]));
+        assert_eq!(untold.sources[&1], source(1, 5558, 5601, false));
+        let off = plan(Some(Events::Off), NEW, &[0, 1], &none).unwrap();
+        assert!(off.ranks.iter().eq(&[0, 1]));
+        assert!(off.sources.values().all(Result::is_err));
+        let old = plan(Some(Events::Untold), (0, 10), &[0, 1], &none).unwrap();
+        assert!(old.ranks.is_empty(), "it would not obey the header");
+        let one_of_many = plan(Some(Events::Untold), NEW, &[0, 1], &hints(None, None, 1)).unwrap();
+        assert!(one_of_many.ranks.is_empty());
+    }
+}
