@@ -1,6 +1,7 @@
 //! An address outlives an engine, and a Pod outlives its engine's process: neither inherits what is no longer there.
 
 use super::world::{Plan, World, ids, pod_name};
+use crate::support::fleet::picker::feed_is;
 use crate::support::fleet::traffic::Traffic;
 use crate::support::fleet::until;
 
@@ -21,8 +22,7 @@ async fn caught_up(world: &World, pod: usize, endpoint: &str) {
     until(&format!("all events of {endpoint} arrived"), async || {
         let cached = world.engines[pod][0].running().dump().await?.len();
         let endpoint = world.picker.endpoint(endpoint).await;
-        let live = crate::support::fleet::picker::feed_is(&endpoint, "live");
-        (live && endpoint["cached_blocks"] == cached).then_some(())
+        (feed_is(&endpoint, "live") && endpoint["cached_blocks"] == cached).then_some(())
     })
     .await;
 }
@@ -86,15 +86,27 @@ async fn a_late_restart_count_does_not_wipe_what_the_new_life_cached() {
         // The new life computes something before the API server hears of the restart.
         assert_eq!(cached(world, 2).await, 0);
         caught_up(world, 0, "vllm-0").await;
-        let restarts = r#"warmpath_kv_event_restarts_total{endpoint="#;
-        println!("{restarts}");
+        let name = world.full("vllm-0");
+        let restarts = format!(r#"warmpath_kv_event_restarts_total{{endpoint="{name}",rank="0"}}"#);
+        assert_eq!(world.picker.metric(&restarts).await, 1.0);
         world.namespace.pod_runs("vllm-0", ip, true, 1).await;
-        until("the count has arrived", async || {
-            let noticed = world.picker.logged().contains("restart");
-            noticed.then_some(())
-        })
+        until(
+            "the count has arrived, and the proof was asked for",
+            async || {
+                world
+                    .picker
+                    .logged()
+                    .contains("container was restarted")
+                    .then_some(())
+            },
+        )
         .await;
         caught_up(world, 0, "vllm-0").await;
+        assert_eq!(
+            world.picker.metric(&restarts).await,
+            1.0,
+            "it was the same restart"
+        );
         assert_eq!(
             cached(world, 2).await,
             288,
@@ -122,7 +134,7 @@ async fn a_rolling_update_of_the_engines_fails_no_request() {
                 world.full(&pod_name(new))
             );
             until("the new Pod gets requests", async || {
-                (world.picker.metric(&picks).await > 0.0).then_some(())
+                (world.picker.metric(&picks).await >= 10.0).then_some(())
             })
             .await;
             world.namespace.terminate_pod(&pod_name(old)).await;
