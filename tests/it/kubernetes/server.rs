@@ -1,10 +1,7 @@
 //! The API server of the tests does what theirs stand on: addresses, rights, the audit log.
 
-use kube::api::ListParams;
-use serde_json::json;
-
 use crate::support::cluster::Cluster;
-use crate::support::cluster::accounts::{reader, rule};
+use crate::support::cluster::accounts::reader;
 use crate::support::fleet::engine::own_loopback;
 
 #[tokio::test]
