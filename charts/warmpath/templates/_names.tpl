@@ -69,3 +69,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ include "warmpath.envoySelectorLabels" . }}
 {{ include "warmpath.commonLabels" . }}
 {{- end -}}
+
+{{- define "warmpath.headlessName" -}}
+{{- printf "%s-headless" (include "warmpath.fullname" .) -}}
+{{- end -}}
