@@ -22,7 +22,9 @@
 - {name: drain-delay, value: {{ .Values.inferenceExtension.drain.delay | quote }}, key: inferenceExtension.drain.delay}
 - {name: drain-timeout, value: {{ .Values.inferenceExtension.drain.timeout | quote }}, key: inferenceExtension.drain.timeout}
 - {name: log-format, value: {{ .Values.inferenceExtension.logging.format | quote }}, key: inferenceExtension.logging.format}
-- {name: log-level, value: {{ .Values.inferenceExtension.logging.level | quote }}, key: inferenceExtension.logging.level}
+{{- with .Values.inferenceExtension.logging.level }}
+- {name: log-level, value: {{ . | quote }}, key: inferenceExtension.logging.level}
+{{- end }}
 {{- if .Values.inferenceExtension.monitoring.prometheus.auth.enabled }}
 - {name: metrics-endpoint-auth, value: "true", key: inferenceExtension.monitoring.prometheus.auth.enabled}
 {{- end }}
@@ -51,9 +53,8 @@ bind: nothing (the Service and the probes reach the Pod's address)
 {{- range $given, $value := .Values.inferenceExtension.flags }}
 {{- $text := include "warmpath.text" $value }}
 {{- /* GIE's chart made two arguments of name and value, so switches were written "name=false": "". */}}
-{{- $parts := splitn "=" 2 $given }}
-{{- $name := $parts._0 }}
-{{- if hasKey $parts "_1" }}{{- $text = $parts._1 }}{{- end }}
+{{- $name := regexFind "^[^=]+" $given }}
+{{- if contains "=" $given }}{{- $text = trimPrefix (printf "%s=" $name) $given }}{{- end }}
 {{- if not (hasKey $reserved $name) }}
 - {{ (eq $text "") | ternary (printf "--%s" $name) (printf "--%s=%s" $name $text) | quote }}
 {{- else if ne (get $own $name) $text }}
