@@ -8,6 +8,8 @@ mod support;
 
 // --- Plumbing: parts of the process against doubles and the simulated engine (which shares our code).
 
+// The Helm chart, rendered by the real helm.
+mod chart;
 // The settings file and its documentation.
 mod config;
 // The world coming in: the endpoints file, probe and reports against doubles of engines.
