@@ -5,7 +5,7 @@ DEMO_FLAGS ?=
 TEST_FLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint deny doc bench build clean-tools
+.PHONY: help demo test lint deny doc bench image build clean-tools
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ doc: ## Build the documentation of the code; warnings are errors
 bench: ## Measure the parts (scripts/figures.sh measures the whole, as README.md quotes it)
 	@scripts/tools.sh build
 	cargo bench --bench '*'
+
+image: build ## Pack the release binary as an image, without Docker: target/image.tar
+	scripts/image.sh --oci target/image.tar target/release/warmpath
 
 build: ## Build the release binary: target/release/warmpath
 	@scripts/tools.sh build

@@ -7,6 +7,7 @@ use std::time::Instant;
 use axum::Router as Routes;
 use axum::extract::{Query, State};
 use axum::http::{StatusCode, header};
+use axum::middleware::from_fn_with_state;
 use axum::response::{Html, IntoResponse, Json, Response};
 use axum::routing::{get, put};
 use prometheus::{Encoder, Registry, TextEncoder};
@@ -21,7 +22,10 @@ use crate::routing::endpoint::EndpointId;
 use crate::routing::router::Router;
 use crate::telemetry::LogControl;
 
+pub mod access;
 mod state;
+
+use access::Access;
 
 /// What the pages show.
 pub struct Pages {
@@ -41,23 +45,29 @@ pub struct Pages {
     pub decisions: Box<dyn Fn(usize) -> Value + Send + Sync>,
 }
 
-/// Serves the pages on `listener` until `stop`.
+/// Serves the pages on `listener` until `stop`: to everybody, or to whom `access` lets. `/livez` and `/readyz` are
+/// always open, since a kubelet has no token to show.
 ///
 /// # Errors
 /// When the listener fails.
 pub async fn serve(
     listener: TcpListener,
     pages: Arc<Pages>,
+    access: Option<Arc<Access>>,
     stop: CancellationToken,
 ) -> std::io::Result<()> {
-    let routes = Routes::new()
+    let mut protected = Routes::new()
         .route("/", get(async || Html(include_str!("admin/page.html"))))
-        .route("/livez", get(async || "ok\n"))
-        .route("/readyz", get(readyz))
         .route("/metrics", get(metrics))
         .route("/debug/state", get(debug_state))
         .route("/debug/decisions", get(debug_decisions))
-        .route("/log-level", put(set_log_level).get(log_level))
+        .route("/log-level", put(set_log_level).get(log_level));
+    if let Some(access) = access {
+        protected = protected.route_layer(from_fn_with_state(access, access::guard));
+    }
+    let routes = protected
+        .route("/livez", get(async || "ok\n"))
+        .route("/readyz", get(readyz))
         .with_state(pages);
     axum::serve(listener, routes)
         .with_graceful_shutdown(stop.cancelled_owned())

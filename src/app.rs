@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::admin;
+use crate::admin::access::Access;
 use crate::args::Serve;
 use crate::config;
 use crate::decisions::Decisions;
@@ -51,6 +52,7 @@ pub struct Bound {
     settings: config::Settings,
     source: Source,
     metrics: Metrics,
+    access: Option<Arc<Access>>,
     router: Arc<Router>,
     tokens: Arc<Tokens>,
     client: Client,
@@ -95,6 +97,7 @@ pub async fn build(args: &Serve, log: LogControl) -> anyhow::Result<Bound> {
     metrics
         .register_fleet(Arc::clone(&router))
         .context("cannot register the metrics of the endpoints")?;
+    let access = page_access(args, &metrics).await?;
     let readiness = Readiness::new();
     let started = readiness.wait_for(supervisor::POOL);
     let tokens = Tokens::new(settings.tokens.clone(), Arc::clone(&metrics.tokens));
@@ -114,6 +117,7 @@ pub async fn build(args: &Serve, log: LogControl) -> anyhow::Result<Bound> {
         settings,
         source,
         metrics,
+        access,
         router,
         tokens,
         client: Client::new().context("cannot set up the HTTP client")?,
@@ -145,6 +149,24 @@ fn security(args: &Serve) -> anyhow::Result<Security> {
         }
         (Some(_), false) => anyhow::bail!("--cert-path makes no sense with --secure-serving=false"),
     }
+}
+
+/// The protection of the pages, where it is wanted.
+async fn page_access(args: &Serve, metrics: &Metrics) -> anyhow::Result<Option<Arc<Access>>> {
+    if !args.metrics_endpoint_auth {
+        return Ok(None);
+    }
+    // Two providers are compiled in, so rustls wants to be told which. Where it was told already, nothing changes.
+    rustls::crypto::aws_lc_rs::default_provider()
+        .install_default()
+        .ok();
+    let client = kube::Client::try_default()
+        .await
+        .context("--metrics-endpoint-auth asks the API server, and how to reach it is not known")?;
+    Ok(Some(Arc::new(Access::new(
+        client,
+        Arc::clone(&metrics.access),
+    ))))
 }
 
 /// A folder that the settings name is there: an engine's word may be wrong, the operator's must not be.
@@ -229,7 +251,7 @@ impl Bound {
             engine: engine_page(Arc::clone(&profiles)),
             decisions: decisions_page(decisions, Arc::clone(&self.router)),
         });
-        let admin = admin::serve(self.admin, pages, rest.clone());
+        let admin = admin::serve(self.admin, pages, self.access, rest.clone());
         others.spawn("admin server", async { Ok(admin.await?) });
 
         let (pool, pool_versions) = watch::channel(self.source.first());

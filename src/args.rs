@@ -101,6 +101,12 @@ pub struct Serve {
     /// After that: how long streams in flight may take to end
     #[arg(long, value_name = "DURATION", default_value = "30s")]
     pub drain_timeout: Span,
+    /// Whether pages of the metrics port are shown only to whom the API server lets (TokenReview, SubjectAccessReview)
+    #[arg(
+        long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true,
+        default_value_t = false, default_missing_value = "true"
+    )]
+    pub metrics_endpoint_auth: bool,
 }
 
 #[cfg(test)]

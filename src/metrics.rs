@@ -18,6 +18,7 @@ pub mod pool;
 pub mod events;
 pub mod reports;
 
+pub mod access;
 pub mod fleet;
 pub mod process;
 
@@ -40,6 +41,8 @@ pub struct Metrics {
     pub events: Arc<events::EventMetrics>,
     /// State reports.
     pub reports: Arc<reports::ReportMetrics>,
+    /// Protection of the pages.
+    pub access: Arc<access::AccessMetrics>,
 }
 
 impl Metrics {
@@ -58,6 +61,7 @@ impl Metrics {
             kube: Arc::new(kube::KubeMetrics::register(&registry)?),
             events: Arc::new(events::EventMetrics::register(&registry)?),
             reports: Arc::new(reports::ReportMetrics::register(&registry)?),
+            access: Arc::new(access::AccessMetrics::register(&registry)?),
             registry,
         })
     }

@@ -53,6 +53,7 @@ impl Picker {
             config: Some(config),
             drain_delay: SpanOrZero(Duration::ZERO),
             drain_timeout: Span(Duration::from_secs(1)),
+            metrics_endpoint_auth: false,
         };
         let bound = app::build(&serve, log)
             .await

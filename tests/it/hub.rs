@@ -76,13 +76,29 @@ async fn resolve(
         .into_response()
 }
 
-struct Hub {
+/// A stub that runs.
+pub(crate) struct Hub {
     stub: Arc<Stub>,
     cache: tempfile::TempDir,
     server: Running,
 }
 
 impl Hub {
+    /// A hub whose models are all the tiny one.
+    pub(crate) async fn tiny() -> Self {
+        let files = tiny();
+        Self::start(Stub {
+            files,
+            ..Stub::default()
+        })
+        .await
+    }
+
+    /// The loopback port that it listens on.
+    pub(crate) fn port(&self) -> u16 {
+        self.server.address.port()
+    }
+
     async fn start(stub: Stub) -> Self {
         let stub = Arc::new(stub);
         let app = Router::new()

@@ -10,6 +10,8 @@ mod support;
 
 // The Helm chart, rendered by the real helm.
 mod chart;
+// The pages with their protection on.
+mod access;
 // The settings file and its documentation.
 mod config;
 // The world coming in: the endpoints file, probe and reports against doubles of engines.
@@ -18,6 +20,8 @@ mod feeds;
 mod hub;
 // The pool from Kubernetes, against a double of its API server.
 mod kube_feed;
+// The image, as a file for Docker and packed without it, and the binary alone in it.
+mod image;
 // The documentation of metrics names those that there are.
 mod metrics;
 // The whole process on port 0: pages, shutdown, errors at start.

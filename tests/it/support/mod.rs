@@ -6,4 +6,5 @@ pub(crate) mod envoy_config;
 pub(crate) mod fleet;
 pub(crate) mod http;
 pub(crate) mod ports;
+pub(crate) mod process;
 pub(crate) mod tools;
