@@ -8,6 +8,7 @@ mod departures;
 mod guards;
 mod modes;
 mod pool;
+mod ranks;
 mod refusals;
 mod restarts;
 mod spread;

@@ -4,19 +4,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::Arc;
 
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::Context;
 use super::plan::{Known, Plan};
-use crate::feeds::kv_events::{self, Source};
+use crate::feeds::kv_events::{self, Source, View};
 use crate::feeds::life::Life;
 use crate::feeds::pool::EventHints;
 use crate::feeds::probe::Profile;
-use crate::routing::cache::{CacheView, FeedState};
+use crate::routing::cache::{Applied, CacheView, FeedState};
 use crate::routing::endpoint::{EndpointId, EndpointName};
+use crate::routing::event::KvEvent;
 
 /// What is known of the engine, as it changes.
 pub(super) struct Told {
@@ -150,6 +151,12 @@ fn follow(
 ) -> impl Future<Output = ()> + Send + 'static {
     let settings = context.kv_events.clone();
     view.limit_orphans(settings.max_orphans);
+    let view = Observed {
+        view,
+        profile_bell: life.profile_bell(),
+        state: None,
+        was_trusted: false,
+    };
     let metrics = Arc::clone(&context.event_metrics);
     let (restarts, stop) = (life.restarts(), stop.child_token());
     async move {
@@ -163,5 +170,38 @@ fn follow(
             stop,
         )
         .await;
+    }
+}
+
+/// A view whose owner is told when its source is back after it was lost: the engine may be
+/// another one, with other ranks and models. State reports come too seldom to see every restart.
+struct Observed {
+    view: CacheView,
+    profile_bell: Arc<Notify>,
+    state: Option<FeedState>,
+    /// It was followed before the present state.
+    was_trusted: bool,
+}
+
+impl View for Observed {
+    fn apply(&mut self, events: &[KvEvent]) -> Applied {
+        self.view.apply(events)
+    }
+
+    fn clear(&mut self) {
+        self.view.clear();
+    }
+
+    fn set_feed(&mut self, state: FeedState) {
+        let is_trusted =
+            |state: &FeedState| matches!(state, FeedState::Live | FeedState::Incomplete(_));
+        if is_trusted(&state) {
+            if self.was_trusted && self.state == Some(FeedState::Suspect) {
+                self.profile_bell.notify_one();
+            }
+            self.was_trusted = true;
+        }
+        self.state = Some(state.clone());
+        self.view.set_feed(state);
     }
 }

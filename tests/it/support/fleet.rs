@@ -155,14 +155,17 @@ impl Fleet {
     /// Waits until the picker knows all it can know of every endpoint, and Envoy of the picker.
     pub(crate) async fn settled(&self) {
         let listed = self.engines.len() - self.unlisted;
+        let endpoints = self.engines.iter().take(listed).map(Engine::endpoints);
         let silent = self.echoes.len() + self.doubles.len();
-        self.picker.knows(listed, silent).await;
+        self.picker.knows(endpoints.flatten().count(), silent).await;
         if self.home.models.is_some() {
             self.picker.metric_is("warmpath_models_loaded", 1.0).await;
         }
         for engine in self.engines.iter().take(listed) {
             if engine.has_events() {
-                self.picker.feed_is(&engine.name, "live").await;
+                for (name, _) in engine.endpoints() {
+                    self.picker.feed_is(&name, "live").await;
+                }
             }
         }
         // Envoy asks the picker's health once a second and sends nobody before.
@@ -177,16 +180,15 @@ impl Fleet {
             if !engine.is_alive() || !engine.has_events() {
                 continue;
             }
-            until(
-                &format!("all events of {} arrived", engine.name),
-                async || {
-                    let cached = engine.running().dump().await?.len();
-                    let held = self.picker.endpoint(&engine.name).await;
+            for (name, rank) in engine.endpoints() {
+                until(&format!("all events of {name} arrived"), async || {
+                    let cached = engine.running().dump_of(rank).await?.len();
+                    let held = self.picker.endpoint(&name).await;
                     let live = picker::feed_is(&held, "live");
                     (live && held["cached_blocks"] == cached).then_some(())
-                },
-            )
-            .await;
+                })
+                .await;
+            }
         }
     }
 
@@ -251,6 +253,7 @@ impl Fleet {
     /// The engine of a name, as a decision or a page gives it.
     pub(crate) fn engine(&self, name: &str) -> &Engine {
         let name = name.strip_prefix("default/").unwrap_or(name);
+        let name = name.split('@').next().unwrap_or(name);
         let engine = self.engines.iter().find(|engine| engine.name == name);
         engine.unwrap_or_else(|| panic!("no engine {name}"))
     }

@@ -89,6 +89,16 @@ impl Engine {
         self.settings.events.is_some()
     }
 
+    /// The endpoints that the picker makes of it, each with its rank.
+    pub(crate) fn endpoints(&self) -> Vec<(String, u32)> {
+        let ranks = self.settings.ranks;
+        if ranks.count == 1 {
+            return vec![(self.name.clone(), ranks.first)];
+        }
+        let rank = |rank| (format!("{}@{rank}", self.name), rank);
+        (0..ranks.count).map(rank).collect()
+    }
+
     pub(crate) fn is_alive(&self) -> bool {
         self.running.is_some()
     }
