@@ -54,8 +54,14 @@ async fn the_rendered_envoy_takes_requests_where_the_picker_says() {
     let picker = fleet.picker.addresses.grpc;
     for (pointer, value) in [
         ("/admin/address/socket_address/port_value", json!(0)),
-        ("/static_resources/listeners/0/address/socket_address/port_value", json!(0)),
-        ("/static_resources/listeners/1/address/socket_address/port_value", json!(0)),
+        (
+            "/static_resources/listeners/0/address/socket_address/port_value",
+            json!(0),
+        ),
+        (
+            "/static_resources/listeners/1/address/socket_address/port_value",
+            json!(0),
+        ),
         (
             "/static_resources/clusters/1/load_assignment/endpoints/0/lb_endpoints/0/endpoint/address/socket_address",
             json!({ "address": picker.ip(), "port_value": picker.port() }),
@@ -80,7 +86,10 @@ async fn the_rendered_envoy_takes_requests_where_the_picker_says() {
         served.push(exchange.decision["endpoint"].clone());
         fleet.events_arrived().await;
     }
-    assert!(served.iter().all(|endpoint| *endpoint == served[0]), "{served:?}");
+    assert!(
+        served.iter().all(|endpoint| *endpoint == served[0]),
+        "{served:?}"
+    );
     // An address that a client names is nobody's choice but the picker's.
     let headers = [("x-gateway-destination-endpoint", "127.0.0.1:1")];
     let exchange = fleet.ask_with(&envoy, path, &headers, &body).await;
@@ -90,6 +99,9 @@ async fn the_rendered_envoy_takes_requests_where_the_picker_says() {
     envoy
         .stat_reaches("cluster.picker.health_check.failure", 2)
         .await;
-    assert_eq!(http::post_json(envoy.picked(), path, &body).await.status, 503);
+    assert_eq!(
+        http::post_json(envoy.picked(), path, &body).await.status,
+        503
+    );
     assert_eq!(http::get(probes, "/ready").await.status, 503);
 }

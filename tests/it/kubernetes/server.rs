@@ -2,7 +2,7 @@
 
 use crate::support::cluster::Cluster;
 use crate::support::cluster::accounts::reader;
-use crate::support::fleet::engine::own_loopback;
+use crate::support::ports::own_loopback;
 
 #[tokio::test]
 async fn a_pod_may_have_a_loopback_address_and_stays_until_its_kubelet_lets_it_go() {

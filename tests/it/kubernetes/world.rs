@@ -15,10 +15,11 @@ use crate::support::cluster::accounts::reader;
 use crate::support::cluster::namespace::Namespace;
 use crate::support::envoy::Envoy;
 use crate::support::envoy_config::EnvoyConfig;
-use crate::support::fleet::engine::{Engine, own_loopback};
+use crate::support::fleet::engine::Engine;
 use crate::support::fleet::picker::{Picker, feed_is};
 use crate::support::fleet::{Exchange, INSTANT, MODEL, request_id};
 use crate::support::http::{self, Answer};
+use crate::support::ports::own_loopback;
 
 /// The pool's name.
 pub(super) const POOL: &str = "pool";

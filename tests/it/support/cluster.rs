@@ -25,8 +25,8 @@ use tokio::sync::OnceCell;
 
 use self::guarded::{Guarded, Swept};
 use self::namespace::Namespace;
-use super::fleet::engine::own_loopback;
 use super::fleet::{tail, until};
+use super::ports::own_loopback;
 use super::tools;
 
 /// Who asks, and what was answered, for every request under a service account.

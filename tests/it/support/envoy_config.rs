@@ -69,6 +69,8 @@ pub(crate) enum Subset {
 pub(crate) struct EnvoyConfig {
     /// Where the picker listens for ext-proc.
     pub(crate) picker: SocketAddr,
+    /// Where further pickers listen, to be asked as well. Shipped: none.
+    pub(crate) other_pickers: Vec<SocketAddr>,
     /// Whether the picker is spoken to over TLS. Shipped: yes.
     pub(crate) picker_tls: bool,
     /// Whether the picker's gRPC health is asked, and obeyed. Shipped: yes.
@@ -103,6 +105,7 @@ impl EnvoyConfig {
     pub(crate) fn new(picker: SocketAddr, engines: impl IntoIterator<Item = SocketAddr>) -> Self {
         Self {
             picker,
+            other_pickers: Vec::new(),
             picker_tls: true,
             picker_health_checked: true,
             engines: engines.into_iter().collect(),
@@ -263,7 +266,7 @@ impl EnvoyConfig {
         set(
             picker,
             "/load_assignment/endpoints/0/lb_endpoints",
-            endpoints(&[self.picker]),
+            endpoints(&[&[self.picker], self.other_pickers.as_slice()].concat()),
         );
         if !self.picker_tls {
             remove(picker, "", "transport_socket");

@@ -5,7 +5,9 @@
 
 pub(crate) mod echo;
 pub(crate) mod engine;
+pub(crate) mod load;
 pub(crate) mod picker;
+pub(crate) mod process;
 mod qwen3;
 mod setup;
 pub(crate) mod traffic;

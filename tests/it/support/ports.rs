@@ -1,6 +1,7 @@
 //! Where can a test listen, and where does nobody listen?
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use tokio::net::{TcpListener, TcpSocket};
 
@@ -52,4 +53,15 @@ impl Refusing {
 /// own port (Envoy, our own servers), let it.
 pub(crate) fn free() -> SocketAddr {
     Refusing::new().address()
+}
+
+/// A loopback address that nobody else listens on: what was there stays free for
+/// whoever comes back, and every port can be had.
+pub(crate) fn own_loopback() -> Ipv4Addr {
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    let number = TAKEN.fetch_add(1, Ordering::Relaxed);
+    // Two runs on one machine differ in the process id.
+    let [_, _, _, run] = (1 + std::process::id() % 254).to_be_bytes();
+    let [_, _, above, below] = (256 + number).to_be_bytes();
+    Ipv4Addr::new(127, run, above, below)
 }

@@ -1,13 +1,12 @@
 //! A simulated engine that can be killed and comes back at its old addresses.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use warmpath::engine::{self, Running, Settings, StartError};
 
 use super::{ADAPTER, MODEL, until};
-use crate::support::http;
+use crate::support::{http, ports};
 
 /// What the engines of a fleet have in common.
 pub(super) struct Home {
@@ -25,7 +24,7 @@ impl Home {
     /// Starts one more engine, on a loopback address that no other engine has.
     pub(super) async fn engine(&self, number: usize) -> Engine {
         let name = format!("engine-{number}");
-        let ip = own_loopback().to_string();
+        let ip = ports::own_loopback().to_string();
         let mut options = vec!["--lora", ADAPTER, "--model", MODEL, "--name", &name];
         let folder = self.models.as_ref().map(|models| models.join(MODEL));
         if let Some(folder) = &folder {
@@ -48,16 +47,6 @@ impl Home {
         let settings = Settings::local(&all).expect("options of an engine");
         Engine::start(name, settings).await
     }
-}
-
-/// A loopback address that nobody else listens on: what was there stays free for an engine that comes back.
-pub(crate) fn own_loopback() -> Ipv4Addr {
-    static TAKEN: AtomicU32 = AtomicU32::new(0);
-    let number = TAKEN.fetch_add(1, Ordering::Relaxed);
-    // Two runs on one machine differ in the process id.
-    let [_, _, _, run] = (1 + std::process::id() % 254).to_be_bytes();
-    let [_, _, above, below] = (256 + number).to_be_bytes();
-    Ipv4Addr::new(127, run, above, below)
 }
 
 /// One engine. Dropping it kills it.
