@@ -51,7 +51,8 @@ fn the_kubelet_waits_longer_than_a_picker_drains() {
     for (name, values) in values_files() {
         let manifests = helm.manifests(&values);
         let serve = serve(&manifests);
-        let grace = &pickers(&manifests)["spec"]["template"]["spec"]["terminationGracePeriodSeconds"];
+        let grace =
+            &pickers(&manifests)["spec"]["template"]["spec"]["terminationGracePeriodSeconds"];
         let grace = Duration::from_secs(grace.as_u64().unwrap());
         let drains = serve.drain_delay.0 + serve.drain_timeout.0;
         assert!(grace >= drains + Duration::from_secs(10), "{name}");

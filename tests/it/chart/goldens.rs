@@ -88,7 +88,10 @@ fn the_notes_tell_the_engines_flags_as_valid_json() {
     let config: serde_json::Value = serde_json::from_str(config).unwrap();
     // The ports that the picker looks at when an engine does not tell its own.
     let defaults = warmpath::config::Settings::default().kv_events;
-    assert_eq!(config["endpoint"], format!("tcp://*:{}", defaults.live_port));
+    assert_eq!(
+        config["endpoint"],
+        format!("tcp://*:{}", defaults.live_port)
+    );
     assert_eq!(
         config["replay_endpoint"],
         format!("tcp://*:{}", defaults.replay_port)

@@ -28,14 +28,18 @@ fn rows(text: &str) -> Vec<Row> {
         let key = trimmed
             .split_once(':')
             .filter(|(key, _)| !key.starts_with('-') && !key.contains(' '));
-        let Some((key, _)) = key.filter(|_| described_at.is_none_or(|above| indent <= above)) else {
+        let Some((key, _)) = key.filter(|_| described_at.is_none_or(|above| indent <= above))
+        else {
             comment.clear();
             continue;
         };
         path.truncate(indent / 2);
         path.push(key.to_owned());
         described_at = None;
-        let meaning: Vec<_> = comment.drain(..).take_while(|line| !line.is_empty()).collect();
+        let meaning: Vec<_> = comment
+            .drain(..)
+            .take_while(|line| !line.is_empty())
+            .collect();
         if !meaning.is_empty() {
             described_at = Some(indent);
             rows.push(Row {
@@ -68,7 +72,11 @@ fn table(values: &str) -> String {
     let mut table = "| value | default | meaning |\n| --- | --- | --- |\n".to_owned();
     for Row { path, meaning } in rows(values) {
         let default = value_at(&data, &path).to_string();
-        let row = format!("| `{}` | `{default}` | {} |\n", path.join("."), meaning.replace('|', "\\|"));
+        let row = format!(
+            "| `{}` | `{default}` | {} |\n",
+            path.join("."),
+            meaning.replace('|', "\\|")
+        );
         table.push_str(&row);
     }
     table

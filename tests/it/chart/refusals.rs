@@ -41,15 +41,39 @@ const REFUSED: [(&str, &str); 32] = [
         "inferencePool: {create: false}",
         "inferencePool.create=false needs inferencePool.name",
     ),
-    ("inferencePool: {name: Pool}", "/inferencePool/name': 'Pool' does not match pattern"),
-    ("inferenceExtension: {replicas: 0}", "replicas': minimum: got 0, want 1"),
+    (
+        "inferencePool: {name: Pool}",
+        "/inferencePool/name': 'Pool' does not match pattern",
+    ),
+    (
+        "inferenceExtension: {replicas: 0}",
+        "replicas': minimum: got 0, want 1",
+    ),
     ("inferenceExtension: {replica: 2}", "'replica' not allowed"),
-    ("inferenceExtension: {failureMode: FailClosed}", "value must be one of 'FailOpen', 'FailClose'"),
-    ("inferenceExtension: {env: {A: b}}", "env': got object, want array"),
-    ("inferenceExtension: {drain: {timeout: 30}}", "drain/timeout': got number, want string"),
-    ("inferenceExtension: {drain: {timeout: 0s}}", "drain/timeout': '0s' does not match pattern"),
-    ("inferenceExtension: {drain: {delay: 5}}", "drain/delay': got number, want string"),
-    ("inferenceExtension: {flags: {--v: 1}}", "'--v' does not match pattern"),
+    (
+        "inferenceExtension: {failureMode: FailClosed}",
+        "value must be one of 'FailOpen', 'FailClose'",
+    ),
+    (
+        "inferenceExtension: {env: {A: b}}",
+        "env': got object, want array",
+    ),
+    (
+        "inferenceExtension: {drain: {timeout: 30}}",
+        "drain/timeout': got number, want string",
+    ),
+    (
+        "inferenceExtension: {drain: {timeout: 0s}}",
+        "drain/timeout': '0s' does not match pattern",
+    ),
+    (
+        "inferenceExtension: {drain: {delay: 5}}",
+        "drain/delay': got number, want string",
+    ),
+    (
+        "inferenceExtension: {flags: {--v: 1}}",
+        "'--v' does not match pattern",
+    ),
     (
         "{inferencePool: {name: p, create: false}, inferenceExtension: {flags: {grpc-port: 9005}}}",
         "flags.grpc-port: this flag is decided by inferenceExtension.extProcPort",
@@ -82,13 +106,22 @@ const REFUSED: [(&str, &str); 32] = [
         "{inferencePool: {name: p, create: false}, inferenceExtension: {tls: {enabled: false, secretName: s}}}",
         "enabled is false, yet a certificate is given",
     ),
-    ("settings: {guards: {kv_usage_limit: 95}}", "kv_usage_limit': maximum: got 95, want 1"),
-    ("settings: {limits: {max_body: 32MB}}", "'32MB' does not match pattern"),
+    (
+        "settings: {guards: {kv_usage_limit: 95}}",
+        "kv_usage_limit': maximum: got 95, want 1",
+    ),
+    (
+        "settings: {limits: {max_body: 32MB}}",
+        "'32MB' does not match pattern",
+    ),
     (
         "{inferencePool: {name: p, create: false}, tokenizer: {persistentVolumeClaim: {claimName: a}, image: {reference: b}}}",
         "exclude each other",
     ),
-    ("provider: {name: nginx}", "value must be one of 'none', 'gke', 'istio'"),
+    (
+        "provider: {name: nginx}",
+        "value must be one of 'none', 'gke', 'istio'",
+    ),
     (
         "{inferencePool: {modelServers: {matchLabels: {a: b}}}, standalone: {enabled: true}, experimentalHttpRoute: {enabled: true}}",
         "experimentalHttpRoute.enabled needs a Gateway",
