@@ -15,3 +15,10 @@ mod pool;
 mod lives;
 // The API server goes away.
 mod outage;
+
+// The chart, installed.
+mod chart;
+// The rights that the chart grants, and those that are used.
+mod rbac;
+// The examples in deploy/.
+mod examples;
