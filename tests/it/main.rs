@@ -8,6 +8,8 @@ mod support;
 
 // --- Plumbing: parts of the process against doubles and the simulated engine (which shares our code).
 
+// The Helm chart, rendered by the real helm.
+mod chart;
 // The pages with their protection on.
 mod access;
 // The settings file and its documentation.

@@ -1,10 +1,7 @@
-//! The API server of the tests does what theirs stand on: addresses, rights, the audit log, a life of its own.
-
-use kube::api::ListParams;
-use serde_json::json;
+//! The API server of the tests does what theirs stand on: addresses, rights, the audit log.
 
 use crate::support::cluster::Cluster;
-use crate::support::cluster::accounts::{reader, rule};
+use crate::support::cluster::accounts::reader;
 use crate::support::ports::own_loopback;
 
 #[tokio::test]
@@ -69,24 +66,4 @@ async fn an_account_may_do_what_its_role_says_and_the_audit_log_tells_of_it() {
             ("list", &*namespace.name, 200)
         ]
     );
-}
-
-#[tokio::test]
-async fn a_server_of_its_own_comes_back_with_what_it_held() {
-    let Some(cluster) = Cluster::own().await else {
-        return;
-    };
-    let namespace = cluster.namespace("server").await;
-    namespace.create_pool("pool", &[8000]).await;
-    cluster.stop_server();
-    assert!(namespace.pods().list(&ListParams::default()).await.is_err());
-    cluster.start_server().await;
-    namespace
-        .patch_pool("pool", &json!({ "targetPorts": [{ "number": 8001 }] }))
-        .await;
-    // What is created in one life of the server is seen in the next.
-    let kubeconfig = namespace
-        .account("nobody", &[rule("", "secrets", &["get"])])
-        .await;
-    assert!(kubeconfig.is_file());
 }

@@ -1,5 +1,6 @@
 //! A real Envoy for one test: started, ready, asked about itself, and gone with the test.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -24,21 +25,22 @@ pub(crate) struct Envoy {
     folder: TempDir,
     client: reqwest::Client,
     admin: SocketAddr,
-    picked: SocketAddr,
-    round_robin: SocketAddr,
+    listeners: BTreeMap<String, u16>,
 }
 
 impl Envoy {
     /// Starts Envoy and returns when it takes requests: `None` (with a printed line) when the tool is
     /// missing. Ports are of Envoy's own choice, so that tests never fight for one.
     pub(crate) async fn start(config: EnvoyConfig) -> Option<Self> {
+        Self::run(&config.render()).await
+    }
+
+    /// The same with a configuration that came about otherwise; its listener `picked` takes the requests.
+    pub(crate) async fn run(config: &Value) -> Option<Self> {
         let program = tool("envoy")?;
         let folder = tempfile::tempdir().expect("a temporary folder");
-        std::fs::write(
-            folder.path().join("envoy.json"),
-            config.render().to_string(),
-        )
-        .expect("a temporary file");
+        std::fs::write(folder.path().join("envoy.json"), config.to_string())
+            .expect("a temporary file");
         let process = Command::new(program)
             .current_dir(folder.path())
             .args([
@@ -72,8 +74,7 @@ impl Envoy {
             folder,
             client,
             admin: nowhere,
-            picked: nowhere,
-            round_robin: nowhere,
+            listeners: BTreeMap::new(),
         };
         envoy.wait_until_ready().await;
         Some(envoy)
@@ -81,12 +82,19 @@ impl Envoy {
 
     /// Where requests go through the picker, as a URL without a path.
     pub(crate) fn picked(&self) -> SocketAddr {
-        self.picked
+        self.listener("picked")
     }
 
     /// Where the same engines are taken in turn, without the picker.
     pub(crate) fn round_robin(&self) -> SocketAddr {
-        self.round_robin
+        self.listener("round-robin")
+    }
+
+    /// Where the listener of this name takes connections.
+    pub(crate) fn listener(&self, name: &str) -> SocketAddr {
+        let port = self.listeners.get(name);
+        let port = port.unwrap_or_else(|| panic!("Envoy has no listener {name}"));
+        SocketAddr::from(([127, 0, 0, 1], *port))
     }
 
     /// The value of one counter or gauge; 0 when Envoy has not made it yet.
@@ -169,17 +177,14 @@ impl Envoy {
         let page = self.admin_page("/listeners?format=json").await;
         let listeners: Value =
             serde_json::from_str(&page).expect("Envoy lists its listeners as JSON");
-        let port = |name: &str| {
-            let statuses = listeners["listener_statuses"].as_array()?;
-            let listener = statuses.iter().find(|status| status["name"] == name)?;
-            u16::try_from(listener["local_address"]["socket_address"]["port_value"].as_u64()?).ok()
-        };
-        let (Some(picked), Some(round_robin)) = (port("picked"), port("round-robin")) else {
-            return false;
-        };
-        self.picked.set_port(picked);
-        self.round_robin.set_port(round_robin);
-        true
+        let statuses = listeners["listener_statuses"].as_array();
+        let ports = statuses.into_iter().flatten().map(|status| {
+            let port = status["local_address"]["socket_address"]["port_value"].as_u64()?;
+            let name = status["name"].as_str()?.to_owned();
+            Some((name, u16::try_from(port).ok().filter(|port| *port > 0)?))
+        });
+        self.listeners = ports.collect::<Option<_>>().unwrap_or_default();
+        self.listeners.contains_key("picked")
     }
 }
 

@@ -41,25 +41,26 @@ impl Namespace {
 
     /// The kubeconfig of a service account that is there. Its token is in a file of its own, as in a Pod.
     pub(crate) async fn service_account_kubeconfig(&self, name: &str) -> PathBuf {
-        let accounts: Api<ServiceAccount> =
-            Api::namespaced(self.cluster.client().await, &self.name);
-        let request: TokenRequest = serde_json::from_value(
-            json!({ "spec": { "audiences": [], "expirationSeconds": 3600 } }),
-        )
-        .expect("a request for a token");
+        let user = format!("{}-{name}", self.name);
+        let file = self.cluster.file(&format!("{user}.token"));
+        std::fs::write(&file, self.token(name).await).expect("a temporary file");
+        let kubeconfig = format!("{user}.kubeconfig");
+        self.cluster
+            .write_kubeconfig(&kubeconfig, &json!({ "tokenFile": file }))
+    }
+
+    /// A token of a service account that is there.
+    pub(crate) async fn token(&self, name: &str) -> String {
+        let client = self.cluster.client().await;
+        let accounts: Api<ServiceAccount> = Api::namespaced(client, &self.name);
+        let request = json!({ "spec": { "audiences": [], "expirationSeconds": 3600 } });
+        let request: TokenRequest = serde_json::from_value(request).expect("a request");
         let granted = accounts
             .create_token_request(name, &PostParams::default(), &request)
             .await;
         let status = granted.expect("a token is granted").status;
-        let token = status
-            .and_then(|status| status.token)
-            .expect("the token itself");
-        let user = format!("{}-{name}", self.name);
-        let file = self.cluster.file(&format!("{user}.token"));
-        std::fs::write(&file, token).expect("a temporary file");
-        let kubeconfig = format!("{user}.kubeconfig");
-        self.cluster
-            .write_kubeconfig(&kubeconfig, &json!({ "tokenFile": file }))
+        let token = status.and_then(|status| status.token);
+        token.expect("the token itself")
     }
 
     /// The name under which the API server knows a service account of this namespace.

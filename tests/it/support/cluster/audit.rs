@@ -21,7 +21,7 @@ impl Cluster {
     pub(crate) fn audited(&self, user: &str) -> BTreeSet<Audited> {
         let log = std::fs::read_to_string(self.file("audit.log")).expect("the audit log");
         // The last line may be under way.
-        let whole = log.rfind('\n').map_or("", |end| &log[..end]);
+        let (whole, _) = log.rsplit_once('\n').unwrap_or_default();
         let events = whole.lines().map(|line| {
             let event: Value = serde_json::from_str(line).expect("an audit event is JSON");
             event

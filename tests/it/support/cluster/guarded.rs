@@ -51,9 +51,14 @@ impl Guarded {
         self.program.try_wait().expect("our own child")
     }
 
-    /// Its process id, for signals.
-    pub(crate) fn id(&self) -> u32 {
-        self.program.id()
+    /// Asks it to end.
+    pub(crate) fn terminate(&self) {
+        let id = self.program.id().to_string();
+        let sent = Command::new("kill").args(["-TERM", &id]).status();
+        assert!(
+            sent.expect("kill is a program").success(),
+            "no process {id}"
+        );
     }
 }
 

@@ -58,7 +58,8 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    async fn start(name: String, settings: Settings) -> Self {
+    /// Starts one with these settings.
+    pub(crate) async fn start(name: String, settings: Settings) -> Self {
         let running = engine::start(settings).await.expect("an engine starts");
         Self {
             name,

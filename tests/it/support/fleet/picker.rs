@@ -1,6 +1,8 @@
 //! A picker in a thread and runtime of its own: it can be stopped, or killed as a process is.
 
 use std::fs::File;
+use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -13,6 +15,7 @@ use warmpath::args::{self, Args};
 use warmpath::telemetry::{self, Format};
 
 use super::{Files, tail, until};
+use crate::support::cluster::guarded::Guarded;
 use crate::support::http;
 
 /// Every decision that is kept, and those that are looked through for a request of a moment ago.
@@ -25,7 +28,9 @@ pub(crate) struct Picker {
     signals: mpsc::Sender<()>,
     kill: CancellationToken,
     thread: Option<JoinHandle<anyhow::Result<()>>>,
-    log: std::path::PathBuf,
+    /// Instead of a thread.
+    process: Option<Guarded>,
+    log: PathBuf,
 }
 
 fn serve_args(files: &Files, secure: bool, ports: [u16; 3]) -> args::Serve {
@@ -118,18 +123,56 @@ impl Picker {
             signals,
             kill,
             thread: Some(thread),
+            process: None,
             log,
         }
     }
 
+    /// Starts `command` as a process of its own, which is told to listen at these addresses; it lives when this returns.
+    pub(crate) async fn process(command: &Command, addresses: Addresses, log: PathBuf) -> Self {
+        let (signals, _nobody) = mpsc::channel(1);
+        let mut picker = Self {
+            addresses,
+            signals,
+            kill: CancellationToken::new(),
+            thread: None,
+            process: Some(Guarded::start(command, &log)),
+            log,
+        };
+        let client = reqwest::Client::new();
+        let livez = format!("http://{}/livez", addresses.metrics);
+        until("the picker lives", async || {
+            let ended = picker.process.as_mut().and_then(Guarded::ended);
+            assert!(ended.is_none(), "the picker ended: {ended:?}");
+            client.get(&livez).send().await.ok()
+        })
+        .await;
+        picker
+    }
+
+    /// What it logged.
+    pub(crate) fn logged(&self) -> String {
+        std::fs::read_to_string(&self.log).expect("the log is there")
+    }
+
     /// Ends it at once, whatever is under way.
     pub(crate) async fn kill(&mut self) {
+        if let Some(process) = self.process.take() {
+            drop(process);
+            return;
+        }
         self.kill.cancel();
         self.joined().await;
     }
 
     /// Tells it to leave, and waits until it has.
     pub(crate) async fn stop(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.terminate();
+            let ended = until("the picker has left", async || process.ended()).await;
+            assert!(ended.success(), "the picker ends in good order: {ended}");
+            return;
+        }
         self.signals.send(()).await.expect("it runs");
         self.joined().await;
     }

@@ -8,7 +8,7 @@ use super::Fleet;
 use crate::support::envoy_config::EnvoyConfig;
 
 /// Engines that compute in no time: what a test claims does not depend on how busy the machine is.
-const INSTANT: [&str; 6] = [
+pub(crate) const INSTANT: [&str; 6] = [
     "--prefill-us-per-token",
     "0",
     "--base-ms-per-step",

@@ -1,0 +1,90 @@
+{{/* What follows from the values: modes, ports, times, the settings file. */}}
+
+{{/* Numbers of a values file may be floating point, whose text would be 1e+06. */}}
+{{- define "warmpath.text" -}}
+{{- if and (kindIs "float64" .) (eq (floor .) .) -}}{{ int64 . }}{{- else -}}{{ . }}{{- end -}}
+{{- end -}}
+
+{{/* A duration such as 500ms, 5s, 2m or 1h in whole seconds, rounded up. */}}
+{{- define "warmpath.seconds" -}}
+{{- $number := regexFind "^[0-9]+" . | int64 -}}
+{{- $unit := regexFind "[a-z]+$" . -}}
+{{- if eq $unit "ms" -}}{{ div (add $number 999) 1000 }}
+{{- else if eq $unit "m" -}}{{ mul $number 60 }}
+{{- else if eq $unit "h" -}}{{ mul $number 3600 }}
+{{- else -}}{{ $number }}
+{{- end -}}
+{{- end -}}
+
+{{/* The kubelet must not kill a picker that is still letting its streams end; 10 s are for the end itself. */}}
+{{- define "warmpath.graceSeconds" -}}
+{{- $drain := .Values.inferenceExtension.drain -}}
+{{- add (include "warmpath.seconds" $drain.delay) (include "warmpath.seconds" $drain.timeout) 10 -}}
+{{- end -}}
+
+{{/* "pool" or "selector": whether an InferencePool says which Pods there are. */}}
+{{- define "warmpath.discovery" -}}
+{{- if and .Values.standalone.enabled (not .Values.inferencePool.name) -}}selector{{- else -}}pool{{- end -}}
+{{- end -}}
+
+{{- define "warmpath.createsPool" -}}
+{{- if and .Values.inferencePool.create (not .Values.standalone.enabled) -}}true{{- end -}}
+{{- end -}}
+
+{{/* Target ports as a comma list. Bare numbers are taken besides {number: N}. */}}
+{{- define "warmpath.targetPorts" -}}
+{{- $ports := list -}}
+{{- range .Values.inferencePool.targetPorts -}}
+{{- $number := . -}}
+{{- if kindIs "map" . -}}{{- $number = .number -}}{{- end -}}
+{{- $ports = append $ports (include "warmpath.text" $number) -}}
+{{- end -}}
+{{- $standalone := .Values.inferenceExtension.endpointsServer | default dict -}}
+{{- if and (eq (include "warmpath.discovery" .) "selector") $standalone.targetPorts -}}
+{{- include "warmpath.text" $standalone.targetPorts -}}
+{{- else -}}
+{{- join "," $ports -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Labels of the model servers as a selector. */}}
+{{- define "warmpath.endpointSelector" -}}
+{{- $pairs := list -}}
+{{- range $key, $value := .Values.inferencePool.modelServers.matchLabels -}}
+{{- $pairs = append $pairs (printf "%s=%s" $key (include "warmpath.text" $value)) -}}
+{{- end -}}
+{{- (.Values.inferenceExtension.endpointsServer | default dict).endpointSelector | default (join "," $pairs) -}}
+{{- end -}}
+
+{{/* Whether a volume brings the tokenizers. */}}
+{{- define "warmpath.tokenizerVolume" -}}
+{{- if .Values.tokenizer.persistentVolumeClaim.claimName -}}claim{{- else if .Values.tokenizer.image.reference -}}image{{- end -}}
+{{- end -}}
+
+{{/*
+The settings file: what other values imply, under what the user says. Key by key, since the merging
+functions take `false` for "not set".
+*/}}
+{{- define "warmpath.settings" -}}
+{{- $settings := deepCopy .Values.settings -}}
+{{- $tokenizers := $settings.tokenizers | default dict -}}
+{{- $reports := $settings.reports | default dict -}}
+{{- if not (hasKey $tokenizers "hub") -}}{{- $_ := set $tokenizers "hub" .Values.tokenizer.hub.enabled -}}{{- end -}}
+{{- if not (hasKey $tokenizers "cache_directory") -}}{{- $_ := set $tokenizers "cache_directory" "/cache/hub" -}}{{- end -}}
+{{- if and (include "warmpath.tokenizerVolume" .) (not (hasKey $tokenizers "directory")) -}}{{- $_ := set $tokenizers "directory" "/models" -}}{{- end -}}
+{{- if not (hasKey $reports "path") -}}
+{{- $source := .Values.inferenceExtension.metricsDataSource | default dict -}}
+{{- if and $source.path (ne $source.path "/metrics") -}}{{- $_ := set $reports "path" $source.path -}}
+{{- else if eq .Values.inferencePool.modelServerType "trtllm-serve" -}}{{- $_ := set $reports "path" "/prometheus/metrics" -}}
+{{- end -}}
+{{- end -}}
+{{- $_ := set $settings "tokenizers" $tokenizers -}}
+{{- if $reports -}}{{- $_ := set $settings "reports" $reports -}}{{- end -}}
+{{- toYaml $settings -}}
+{{- end -}}
+
+{{- define "warmpath.image" -}}
+{{- $image := .Values.inferenceExtension.image -}}
+{{- $name := $image.registry | empty | ternary $image.repository (printf "%s/%s" $image.registry $image.repository) -}}
+{{- if $image.digest -}}{{ $name }}@{{ $image.digest }}{{- else -}}{{ $name }}:{{ $image.tag | default .Chart.AppVersion }}{{- end -}}
+{{- end -}}
