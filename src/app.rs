@@ -35,6 +35,7 @@ use crate::routing::router::Router;
 use crate::telemetry::LogControl;
 use crate::tokens::{self, ModelSource, Tokens};
 
+mod cluster;
 mod listen;
 mod source;
 mod tasks;
@@ -161,13 +162,9 @@ async fn page_access(args: &Serve, metrics: &Metrics) -> anyhow::Result<Option<A
     if !args.metrics_endpoint_auth {
         return Ok(None);
     }
-    // Two providers are compiled in, so rustls wants to be told which. Where it was told already, nothing changes.
-    rustls::crypto::aws_lc_rs::default_provider()
-        .install_default()
-        .ok();
-    let client = kube::Client::try_default()
+    let client = cluster::client()
         .await
-        .context("--metrics-endpoint-auth asks the API server, and how to reach it is not known")?;
+        .context("--metrics-endpoint-auth asks the API server")?;
     Ok(Some(Arc::new(Access::new(
         client,
         Arc::clone(&metrics.access),

@@ -6,8 +6,9 @@ use anyhow::Context as _;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::cluster;
 use crate::args::Discovery;
-use crate::feeds::kube::{Kubernetes, LabelSelector, Target, TargetPorts};
+use crate::feeds::kube::{Kubernetes, LabelSelector, Pace, Target, TargetPorts};
 use crate::feeds::pool::Pool;
 use crate::feeds::static_file::EndpointsFile;
 use crate::metrics::Metrics;
@@ -45,7 +46,8 @@ impl Source {
             }
         };
         let namespace = discovery.pool_namespace.as_deref();
-        let kubernetes = Kubernetes::connect(target, namespace).await?;
+        let client = cluster::client().await?;
+        let kubernetes = Kubernetes::new(client, target, namespace, Pace::default())?;
         Ok(Self::Kubernetes(Box::new(kubernetes)))
     }
 

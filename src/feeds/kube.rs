@@ -12,8 +12,6 @@
 
 use std::sync::Arc;
 
-use kube::Config;
-use rustls::crypto::aws_lc_rs;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -38,9 +36,6 @@ use crate::metrics::kube::KubeMetrics;
 use crate::readiness::Readiness;
 use selector::is_dns_name;
 
-/// How long a connection to the API server may take to stand.
-const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
-
 /// Which Pods and ports are the endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
@@ -60,28 +55,16 @@ pub enum Target {
     },
 }
 
-/// Why no watch can be set up.
+/// Something is no name in Kubernetes.
 #[derive(Debug, thiserror::Error)]
-pub enum SetupError {
-    /// Neither in a cluster nor with a kubeconfig.
-    #[error(
-        "no Kubernetes API server is known: there is neither a usable kubeconfig nor a service account of a cluster; \
-         without Kubernetes, list the endpoints in an --endpoints-file"
-    )]
-    NoCluster(#[source] Box<kube::config::InferConfigError>),
-    /// What is known of the API server makes no client, e.g. a certificate that cannot be read.
-    #[error("cannot set up the client of the Kubernetes API")]
-    Client(#[source] Box<kube::Error>),
-    /// Something is no name in Kubernetes.
-    #[error(
-        "{what} `{written}` is no name of Kubernetes: lower-case letters, digits, `-` and `.`, at most 253"
-    )]
-    Name {
-        /// What it should name.
-        what: &'static str,
-        /// What was written.
-        written: String,
-    },
+#[error(
+    "{what} `{written}` is no name of Kubernetes: lower-case letters, digits, `-` and `.`, at most 253"
+)]
+pub struct NameError {
+    /// What it should name.
+    what: &'static str,
+    /// What was written.
+    written: String,
 }
 
 /// A pool in Kubernetes, not yet watched.
@@ -93,26 +76,8 @@ pub struct Kubernetes {
 }
 
 impl Kubernetes {
-    /// One in the cluster of the kubeconfig (`KUBECONFIG`, `~/.kube/config`), else in the cluster we run in. Without
-    /// `namespace`: the kubeconfig's, the one we run in, or `default`. The API server is not asked anything yet.
-    ///
-    /// # Errors
-    /// When no API server is known, or a name is none.
-    pub async fn connect(target: Target, namespace: Option<&str>) -> Result<Self, SetupError> {
-        // Two providers are compiled in (the hub's client brings ring), so rustls would not choose; refused if one was
-        // chosen already, which is as good.
-        aws_lc_rs::default_provider().install_default().ok();
-        let config = Config::infer().await;
-        let mut config = config.map_err(|error| SetupError::NoCluster(Box::new(error)))?;
-        config.connect_timeout = Some(CONNECT_TIMEOUT);
-        // Pauses, and what is told between them, are ours.
-        config.default_retry = false;
-        let client = kube::Client::try_from(config);
-        let client = client.map_err(|error| SetupError::Client(Box::new(error)))?;
-        Self::new(client, target, namespace, Pace::default())
-    }
-
-    /// One that is reached by `client`; without `namespace`: the client's default.
+    /// One that is reached by `client`; without `namespace`: the client's default, which is the
+    /// kubeconfig's, the one we run in, or `default`. The API server is not asked anything yet.
     ///
     /// # Errors
     /// When a name is none.
@@ -121,7 +86,7 @@ impl Kubernetes {
         target: Target,
         namespace: Option<&str>,
         pace: Pace,
-    ) -> Result<Self, SetupError> {
+    ) -> Result<Self, NameError> {
         let namespace = namespace.map(str::trim).filter(|name| !name.is_empty());
         let namespace = namespace.unwrap_or_else(|| client.default_namespace().trim());
         let mut names = vec![("the namespace", namespace)];
@@ -132,7 +97,7 @@ impl Kubernetes {
         for (what, written) in names {
             if !is_dns_name(written) {
                 let written = written.to_owned();
-                return Err(SetupError::Name { what, written });
+                return Err(NameError { what, written });
             }
         }
         Ok(Self {
