@@ -100,6 +100,13 @@ async fn the_rendered_envoy_takes_requests_where_the_picker_says() {
         .await;
         let refused = http::post_json(envoy.picked(), PATH, &body).await;
         assert_eq!(refused.status, 503);
+        // It is asked again as soon as it is back.
+        fleet.start_picker().await;
+        until("Envoy noticed", async || {
+            let answer = http::post_json(envoy.picked(), PATH, &body).await;
+            (answer.status == 200).then_some(())
+        })
+        .await;
     };
     Setup::engines(2).run(drive).await;
 }
