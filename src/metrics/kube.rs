@@ -82,4 +82,12 @@ impl KubeMetrics {
             refused: self.refused.with_label_values(&label),
         }
     }
+
+    /// A resource is no longer watched on purpose, which is no reason for an alarm: its gauge goes, its counters stay.
+    pub fn forget(&self, resource: Resource) {
+        // An error says that there is none, which is as good.
+        self.connected
+            .remove_label_values(&[resource.as_str()])
+            .ok();
+    }
 }

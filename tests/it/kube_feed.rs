@@ -235,6 +235,11 @@ async fn without_the_pool_we_wait_for_it_by_name_and_after_it_for_its_return() {
         watched.shows("gone").await;
         assert_eq!(watched.awaited(), waiting);
         eventually("the Pods are no longer watched", || api.watches(PODS) == 0).await;
+        assert_eq!(
+            watched.counted("pods").0,
+            -1.0,
+            "nor is it an alarm that they are not"
+        );
     }
     let mut terminating = inference_pool("a", &[8000]);
     terminating["metadata"]["deletionTimestamp"] = json!("2026-11-29T11:00:00Z");

@@ -316,5 +316,12 @@ fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
     while let Some(inner) = cause.source() {
         cause = inner;
     }
-    cause.to_string()
+    // The client's only deadline of its own is the connection's; it does not say so.
+    let late = |error: &std::io::Error| {
+        error.kind() == std::io::ErrorKind::TimedOut && error.raw_os_error().is_none()
+    };
+    match cause.downcast_ref::<std::io::Error>().is_some_and(late) {
+        true => "no connection in time".to_owned(),
+        false => cause.to_string(),
+    }
 }

@@ -60,8 +60,8 @@ impl<'a> Conditions<'a> {
 
     /// A watch was ended.
     pub(super) fn ended(&mut self, resource: Resource) {
-        if let Some(ended) = self.watches.remove(&resource) {
-            ended.metrics.connected.set(0);
+        if self.watches.remove(&resource).is_some() {
+            self.metrics.forget(resource);
             self.tell();
         }
     }
@@ -71,7 +71,7 @@ impl<'a> Conditions<'a> {
         let watch = self.of(resource);
         watch.metrics.connected.set(1);
         if let Some(trouble) = watch.trouble.take() {
-            info!(resource = resource.as_str(), was = ?trouble.kind, "kubernetes watch stands again");
+            info!(resource = resource.as_str(), was = ?trouble.kind, "kubernetes watch works again");
             self.tell();
         }
     }
@@ -98,7 +98,7 @@ impl<'a> Conditions<'a> {
             warn!(
                 resource = resource.as_str(),
                 why = trouble.text,
-                "kubernetes watch is not to be had, what is known stays in force"
+                "kubernetes watch fails, what is known stays in force"
             );
         }
         watch.trouble = Some(trouble);

@@ -128,7 +128,7 @@ impl Api {
     /// Meets requests like this from now on; open watches stay open.
     pub(super) fn set(&self, resource: &str, list: Mood, watch: Mood) {
         self.with(resource, |collection| {
-            (collection.list, collection.watch) = (list, watch)
+            (collection.list, collection.watch) = (list, watch);
         });
     }
 

@@ -66,6 +66,18 @@ async fn the_api_server_may_come_go_and_come_back_at_any_time() {
     eventually("all is well again", || watched.degraded().is_empty()).await;
 }
 
+#[tokio::test]
+async fn a_server_that_takes_connections_and_says_nothing_is_told_of() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    let mut config = kube::Config::new(url.parse().unwrap());
+    config.connect_timeout = Some(Duration::from_millis(50));
+    let client = kube::Client::try_from(config).unwrap();
+    let watched = watch_with(client, pool_target(), Pace::default());
+    let expected = "cannot reach the API server: no connection in time";
+    eventually(expected, || watched.degraded().contains(expected)).await;
+}
+
 /// What the program says when it does not start.
 fn refusal(flags: &[&str]) -> String {
     let folder = tempfile::tempdir().unwrap();
