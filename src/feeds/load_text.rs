@@ -88,7 +88,7 @@ struct Gathered {
     /// vLLM's `num_gpu_blocks` is the sum over ranks, and each rank has a series of its own.
     n_config_series: u64,
     /// The same for the samples of one engine (vLLM's data-parallel rank) alone.
-    ranks: BTreeMap<u32, Gathered>,
+    ranks: BTreeMap<u32, Self>,
 }
 
 impl Gathered {

@@ -48,7 +48,7 @@ impl fmt::Display for EndpointName {
     }
 }
 
-/// What discovery knows of an endpoint. Two equal values are the same life.
+/// What discovery knows of an endpoint. Name, address and incarnation make a life; labels may change in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// Its name in the pool.

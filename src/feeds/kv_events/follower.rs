@@ -354,7 +354,7 @@ const LATEST_COUNT: Duration = Duration::from_secs(60);
 /// Waits for the next change; for ever once nobody can make one.
 async fn changed(restarts: &mut watch::Receiver<u32>) {
     if restarts.changed().await.is_err() {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

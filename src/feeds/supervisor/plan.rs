@@ -38,10 +38,12 @@ impl Plan {
     pub(super) fn new(known: &Known<'_>) -> Option<Self> {
         let events = known.profile.events.as_ref()?;
         if let Events::Told(sources) = events {
-            return Some(Self {
-                ranks: pinnable(sources.keys().copied()),
-                sources: sources.clone(),
-            });
+            let ranks = match known.hints.rank {
+                0 => pinnable(sources.keys().copied()),
+                _one_of_many => BTreeSet::new(),
+            };
+            let sources = sources.clone();
+            return Some(Self { ranks, sources });
         }
         let ranks = known.ranks_by_page();
         let alone = BTreeSet::from([known.hints.rank]);
@@ -198,10 +200,18 @@ mod tests {
 
     #[test]
     fn the_engines_own_word_comes_before_hints_and_page() {
-        let own = BTreeMap::from([(1, source(1, 7001, 7101, true))]);
+        let own: BTreeMap<_, _> = [0, 1]
+            .map(|rank| {
+                (
+                    u32::from(rank),
+                    source(rank.into(), 7000 + rank, 7100 + rank, true),
+                )
+            })
+            .into();
         let all = hints(Some(9), Some(10), 1);
         let told = plan(Some(Events::Told(own.clone())), NEW, &[0, 1], &all);
         let expected = Plan {
+            // Discovery says that it is one rank of many.
             ranks: BTreeSet::new(),
             sources: own,
         };
