@@ -68,7 +68,7 @@ pub struct Args {
     answer_tokens: usize,
     /// Data-parallel ranks behind this server: engine cores with a KV pool each. The request header
     /// x-data-parallel-rank pins one; other requests go to the least busy.
-    #[arg(long, default_value = "1", value_parser = clap::value_parser!(u32).range(1..=MAX_RANKS))]
+    #[arg(long, value_name = "COUNT", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=MAX_RANKS))]
     data_parallel_size: u32,
     /// This server is the one rank of that number, behind a balancer of its own.
     #[arg(long, value_name = "RANK", value_parser = clap::value_parser!(u32).range(..MAX_RANKS))]
