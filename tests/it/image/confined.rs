@@ -1,16 +1,20 @@
 //! Does the binary run with nothing else around? It is shut into the assembled root: no `/proc`, no `/dev`, no DNS, no shell,
 //! nothing writable but its home, as user 65532.
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::process::Command;
 use warmpath::engine;
 
 use super::pack;
 use crate::hub::Hub;
+use crate::support::cluster::Cluster;
+use crate::support::cluster::accounts::reader;
 use crate::support::envoy::Envoy;
 use crate::support::envoy_config::EnvoyConfig;
+use crate::support::fleet::engine::own_loopback;
 use crate::support::fleet::{MODEL, endpoints_text, until};
 use crate::support::http;
 use crate::support::process::Process;
@@ -81,6 +85,19 @@ impl Way {
     }
 }
 
+fn serve(way: Way, root: &Path, flags: &[&str]) -> Command {
+    let usual = [
+        "/usr/local/bin/warmpath",
+        "serve",
+        "--bind=127.0.0.1",
+        "--grpc-port=0",
+        "--grpc-health-port=0",
+        "--metrics-port=0",
+        "--drain-delay=0s",
+    ];
+    way.command(root, &[&usual, flags].concat())
+}
+
 /// Puts a file where the picker sees it.
 fn put(root: &Path, name: &str, text: &str) {
     std::fs::write(root.join(name), text).unwrap();
@@ -123,20 +140,11 @@ async fn the_binary_serves_a_real_envoy_and_ends_in_order_with_nothing_else_arou
     put(&root, "etc/warmpath.yaml", &settings.to_string());
 
     let port = hub.port();
-    let mut command = way.command(
-        &root,
-        &[
-            "/usr/local/bin/warmpath",
-            "serve",
-            "--bind=127.0.0.1",
-            "--grpc-port=0",
-            "--grpc-health-port=0",
-            "--metrics-port=0",
-            "--drain-delay=0s",
-            "--endpoints-file=/etc/endpoints.yaml",
-            "--config=/etc/warmpath.yaml",
-        ],
-    );
+    let files = [
+        "--endpoints-file=/etc/endpoints.yaml",
+        "--config=/etc/warmpath.yaml",
+    ];
+    let mut command = serve(way, &root, &files);
     command.env("HF_ENDPOINT", format!("http://hub.test:{port}"));
     let picker = Process::start(command).await.unwrap();
     is_shut_in(way, &picker, &root);
@@ -153,28 +161,82 @@ async fn the_binary_serves_a_real_envoy_and_ends_in_order_with_nothing_else_arou
     // Without /proc there is nothing to tell of the process, and nothing else is missing.
     assert!(!metrics.contains("process_"), "{metrics}");
 
-    if let Some(envoy) =
-        Envoy::start(EnvoyConfig::new(picker.addresses.grpc, [engine.http()])).await
-    {
-        let healthy = "cluster.picker.membership_healthy";
-        envoy.stat_reaches(healthy, 1).await;
-        let body = json!({ "model": MODEL, "prompt": "ab ab ab", "max_tokens": 2 });
-        let answer = http::post_json(envoy.picked(), "/v1/completions", &body).await;
-        assert_eq!(answer.status, 200, "{:?}", answer.body);
-        let served_by = engine.http().to_string();
-        assert_eq!(answer.header("x-served-by"), Some(served_by.as_str()));
-        let picks = "warmpath_picks_total{endpoint=\"default/engine-0\"} 1";
-        has_sample(&picker, picks).await;
-        has_sample(
-            &picker,
-            "warmpath_tokenized_requests_total{source=\"local\"} 1",
-        )
-        .await;
-    }
-
+    envoy_is_led(&picker, engine.http()).await;
     let end = picker.terminate().await;
     assert_eq!(end.code, Some(0), "{}", end.log);
     assert!(!end.log.contains("ERROR"), "{}", end.log);
+}
+
+/// A request through a real Envoy goes where the picker says, by token ids of its own.
+async fn envoy_is_led(picker: &Process, engine: SocketAddr) {
+    let config = EnvoyConfig::new(picker.addresses.grpc, [engine]);
+    let Some(envoy) = Envoy::start(config).await else {
+        return;
+    };
+    envoy
+        .stat_reaches("cluster.picker.membership_healthy", 1)
+        .await;
+    let body = json!({ "model": MODEL, "prompt": "ab ab ab", "max_tokens": 2 });
+    let answer = http::post_json(envoy.picked(), "/v1/completions", &body).await;
+    assert_eq!(answer.status, 200, "{:?}", answer.body);
+    let served_by = engine.to_string();
+    assert_eq!(answer.header("x-served-by"), Some(served_by.as_str()));
+    for sample in [
+        "warmpath_picks_total{endpoint=\"default/engine-0\"} 1",
+        "warmpath_tokenized_requests_total{source=\"local\"} 1",
+    ] {
+        has_sample(picker, sample).await;
+    }
+}
+
+/// What a Pod finds in its file system: the address of the API server is in its environment, the rest in this folder.
+fn put_service_account(root: &Path, kubeconfig: &Path, namespace: &str) -> SocketAddr {
+    let text = std::fs::read_to_string(kubeconfig).unwrap();
+    let kubeconfig: Value = serde_json::from_str(&text).unwrap();
+    let cluster = &kubeconfig["clusters"][0]["cluster"];
+    let folder = root.join("var/run/secrets/kubernetes.io/serviceaccount");
+    std::fs::create_dir_all(&folder).unwrap();
+    let copy = |from: &Value, name| {
+        let text = std::fs::read_to_string(from.as_str().unwrap()).unwrap();
+        std::fs::write(folder.join(name), text).unwrap();
+    };
+    copy(&cluster["certificate-authority"], "ca.crt");
+    copy(&kubeconfig["users"][0]["user"]["tokenFile"], "token");
+    std::fs::write(folder.join("namespace"), namespace).unwrap();
+    let server = cluster["server"].as_str().unwrap();
+    server.strip_prefix("https://").unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn in_a_pod_it_reaches_the_api_server_with_what_every_pod_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("root");
+    pack("--root", &root);
+    let (Some(way), Some(cluster)) = (Way::find(&root).await, Cluster::shared().await) else {
+        return;
+    };
+    let namespace = cluster.namespace("image").await;
+    let kubeconfig = namespace.account("picker", &reader()).await;
+    let api_server = put_service_account(&root, &kubeconfig, &namespace.name);
+    namespace.create_pool("pool", &[8000]).await;
+    namespace.create_pod("vllm-0").await;
+    let address = IpAddr::from(own_loopback());
+    namespace.pod_runs("vllm-0", address, true, 0).await;
+
+    let mut command = serve(way, &root, &["--pool-name=pool"]);
+    command
+        .env("KUBERNETES_SERVICE_HOST", api_server.ip().to_string())
+        .env("KUBERNETES_SERVICE_PORT", api_server.port().to_string());
+    let picker = Process::start(command).await.unwrap();
+    until("the Pod is an endpoint", async || {
+        let state: Value = serde_json::from_str(&page(&picker, "/debug/state").await).unwrap();
+        let endpoint = &state["endpoints"][0];
+        let found = endpoint["address"] == format!("{address}:8000") && endpoint["ready"] == true;
+        found.then_some(())
+    })
+    .await;
+    let end = picker.terminate().await;
+    assert_eq!(end.code, Some(0), "{}", end.log);
 }
 
 /// What the kernel says of it: the test sees `/proc`, the picker does not.
