@@ -14,9 +14,9 @@ use crate::support::cluster::Cluster;
 use crate::support::cluster::accounts::reader;
 use crate::support::envoy::Envoy;
 use crate::support::envoy_config::EnvoyConfig;
-use crate::support::fleet::engine::own_loopback;
 use crate::support::fleet::{MODEL, endpoints_text, until};
 use crate::support::http;
+use crate::support::ports::own_loopback;
 use crate::support::process::Process;
 
 /// The parts that both ways have in common. What is writable is what a Pod gets as an `emptyDir`.
