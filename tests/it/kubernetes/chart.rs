@@ -11,7 +11,7 @@ use crate::support::cluster::namespace::Namespace;
 use crate::support::tools::tool;
 
 /// The release's name in every test.
-pub(super) const RELEASE: &str = "warm";
+const RELEASE: &str = "warm";
 
 /// A file of this repository.
 fn file(path: &str) -> PathBuf {
