@@ -14,14 +14,12 @@ fn is_golden(name: &str, text: &str) {
     }
     let golden = std::fs::read_to_string(&path)
         .unwrap_or_else(|error| panic!("{}: {error}; WARMPATH_BLESS=1 writes it", path.display()));
-    let differing = text
-        .lines()
-        .zip(golden.lines())
-        .position(|(now, then)| now != then);
+    let same = text.lines().zip(golden.lines());
+    let same = same.take_while(|(now, then)| now == then).count();
     assert!(
         text == golden,
         "{name} differs from line {} on; WARMPATH_BLESS=1 writes it anew",
-        differing.unwrap_or(text.lines().count().min(golden.lines().count())) + 1
+        same + 1
     );
 }
 

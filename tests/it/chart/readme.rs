@@ -60,7 +60,7 @@ fn leaves(prefix: &[String], value: &Value, into: &mut Vec<Vec<String>>) {
     match value {
         Value::Object(fields) if !fields.is_empty() => {
             for (key, value) in fields {
-                leaves(&[prefix, &[key.clone()]].concat(), value, into);
+                leaves(&[prefix, std::slice::from_ref(key)].concat(), value, into);
             }
         }
         _ => into.push(prefix.to_vec()),
