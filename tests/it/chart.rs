@@ -1,6 +1,7 @@
 //! Does the Helm chart render what we mean, refuse what it must, and agree with the program that it starts?
 
 mod agreement;
+mod alerts;
 mod goldens;
 mod readme;
 mod refusals;

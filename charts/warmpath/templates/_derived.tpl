@@ -83,8 +83,13 @@ functions take `false` for "not set".
 {{- toYaml $settings -}}
 {{- end -}}
 
-{{- define "warmpath.image" -}}
-{{- $image := .Values.inferenceExtension.image -}}
+{{/* Takes [an image of the values, the tag where it names none]. */}}
+{{- define "warmpath.imageName" -}}
+{{- $image := index . 0 -}}
 {{- $name := $image.registry | empty | ternary $image.repository (printf "%s/%s" $image.registry $image.repository) -}}
-{{- if $image.digest -}}{{ $name }}@{{ $image.digest }}{{- else -}}{{ $name }}:{{ $image.tag | default .Chart.AppVersion }}{{- end -}}
+{{- if $image.digest -}}{{ $name }}@{{ $image.digest }}{{- else -}}{{ $name }}:{{ $image.tag | default (index . 1) }}{{- end -}}
+{{- end -}}
+
+{{- define "warmpath.image" -}}
+{{- include "warmpath.imageName" (list .Values.inferenceExtension.image .Chart.AppVersion) -}}
 {{- end -}}
