@@ -191,6 +191,28 @@ fn the_last_of_several_values_counts() {
 }
 
 #[test]
+fn ports_named_in_several_flags_add_up() {
+    let ports = |words: &[&str]| {
+        let line = ["warmpath", "serve", "--endpoint-selector", "app=a"];
+        let args = Args::read(line.iter().chain(words).map(OsString::from)).unwrap();
+        let Command::Serve(serve) = args.command else {
+            panic!("another command");
+        };
+        serve.discovery.endpoint_target_ports
+    };
+    for words in [
+        &["--endpoint-target-ports=8000,8001"][..],
+        &[
+            "-endpoint-target-ports",
+            "8000",
+            "--endpoint-target-ports=8001",
+        ],
+    ] {
+        assert_eq!(ports(words), [8000, 8001], "{words:?}");
+    }
+}
+
+#[test]
 fn unknown_flags_stay_errors_with_a_suggestion() {
     let error = serve(&["--grpc-prot", "9002"]).unwrap_err();
     assert_eq!(error.exit_code(), 2);

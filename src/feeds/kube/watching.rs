@@ -18,7 +18,7 @@ use super::view::{PodWatch, View};
 use super::{Kubernetes, Target};
 use crate::feeds::pool::Pool;
 use crate::metrics::kube::{KubeMetrics, Resource};
-use crate::readiness::{Awaited, Readiness};
+use crate::readiness::Readiness;
 
 /// Events between a follower and us. A follower that is ahead waits: the API server keeps the rest.
 const EVENTS: usize = 64;
@@ -44,14 +44,13 @@ pub(super) async fn run(
 ) -> Result<(), WatchError> {
     let described = source.describe();
     let mut watching = Watching {
-        awaited: Some(readiness.wait_for(described.clone())),
         view: View::new(source.namespace.clone()),
         conditions: Conditions::new(readiness, metrics),
         tasks: JoinSet::new(),
         pods: None,
+        former: None,
         due: None,
         described,
-        readiness,
         sender,
         source,
     };
@@ -64,6 +63,7 @@ pub(super) async fn run(
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => watching.publish(),
             event = next(&mut pool) => watching.pool_event(event),
             event = next_of_pods(&mut watching.pods) => watching.pod_event(event),
+            event = next_of_pods(&mut watching.former) => watching.pods_changed(event),
             Some(ended) = watching.tasks.join_next() => match ended {
                 Err(aborted) if aborted.is_cancelled() => {}
                 Err(panicked) => return Err(WatchError::Panicked(panicked)),
@@ -73,9 +73,16 @@ pub(super) async fn run(
     }
 }
 
+/// Ends what it follows with itself.
 struct PodFollower {
     events: mpsc::Receiver<Event<Pod>>,
     task: AbortHandle,
+}
+
+impl Drop for PodFollower {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
 }
 
 /// The next event; never, where nothing is followed or the follower ended, which its task tells.
@@ -108,12 +115,12 @@ struct Watching<'a> {
     conditions: Conditions<'a>,
     tasks: JoinSet<()>,
     pods: Option<PodFollower>,
+    /// Of the Pods that the former selector selects, until those of the new one are listed. How this watch is no
+    /// longer matters.
+    former: Option<PodFollower>,
     /// When the next version is to be made, if something changed.
     due: Option<Instant>,
     sender: watch::Sender<Option<Arc<Pool>>>,
-    readiness: &'a Readiness,
-    /// Held while there is no pool.
-    awaited: Option<Awaited>,
 }
 
 impl Watching<'_> {
@@ -159,18 +166,23 @@ impl Watching<'_> {
     }
 
     fn watch_pods(&mut self, todo: PodWatch) {
-        if todo == PodWatch::Keep {
-            return;
-        }
-        if let Some(former) = self.pods.take() {
-            former.task.abort();
-            self.conditions.ended(Resource::Pods);
-        }
-        if let PodWatch::Start(selector) = todo {
-            let labels = Some(selector.as_str().to_owned());
-            let pods = self.collection(Resource::Pods, String::new(), labels, None);
-            let (events, task) = self.follow(pods);
-            self.pods = Some(PodFollower { events, task });
+        match todo {
+            PodWatch::Keep => {}
+            PodWatch::Start(selector) => {
+                let labels = Some(selector.as_str().to_owned());
+                let pods = self.collection(Resource::Pods, String::new(), labels, None);
+                let (events, task) = self.follow(pods);
+                let before = self.pods.replace(PodFollower { events, task });
+                match self.former {
+                    None if self.view.has_pods() => self.former = before,
+                    // It has listed nothing that is in force.
+                    _ => drop(before),
+                }
+            }
+            PodWatch::Stop => {
+                (self.pods, self.former) = (None, None);
+                self.conditions.ended(Resource::Pods);
+            }
         }
     }
 
@@ -234,6 +246,22 @@ impl Watching<'_> {
     fn pod_event(&mut self, event: Event<Pod>) {
         const RESOURCE: Resource = Resource::Pods;
         match event {
+            Event::Connected => self.conditions.connected(RESOURCE),
+            Event::Lost(trouble) => self.conditions.lost(RESOURCE, &trouble),
+            Event::Failed(trouble) => self.conditions.failed(RESOURCE, trouble),
+            Event::Listed(objects) => {
+                self.former = None;
+                self.view.switch();
+                self.pods_changed(Event::Listed(objects));
+            }
+            event @ (Event::Applied(_) | Event::Deleted { .. }) => self.pods_changed(event),
+        }
+    }
+
+    /// Takes what an event says of Pods.
+    fn pods_changed(&mut self, event: Event<Pod>) {
+        const RESOURCE: Resource = Resource::Pods;
+        match event {
             Event::Listed(objects) => {
                 let (mut pods, mut refusals) = (Vec::new(), Vec::new());
                 for object in objects {
@@ -247,27 +275,22 @@ impl Watching<'_> {
                     self.conditions.refused(RESOURCE, refusal);
                 }
                 self.view.set_pods(pods, &refusals);
-                self.changed();
             }
             Event::Applied(Ok(pod)) => {
                 self.conditions.settled(RESOURCE, &pod.identity.name);
                 self.view.set_pod(pod);
-                self.changed();
             }
             Event::Applied(Err(refusal)) => {
                 self.conditions.refused(RESOURCE, &refusal);
                 self.view.refuse_pod(&refusal);
-                self.changed();
             }
             Event::Deleted { name } => {
                 self.conditions.settled(RESOURCE, &name);
                 self.view.remove_pod(&name);
-                self.changed();
             }
-            Event::Connected => self.conditions.connected(RESOURCE),
-            Event::Lost(trouble) => self.conditions.lost(RESOURCE, &trouble),
-            Event::Failed(trouble) => self.conditions.failed(RESOURCE, trouble),
+            Event::Connected | Event::Lost(_) | Event::Failed(_) => return,
         }
+        self.changed();
     }
 
     /// A version is due, soon: what comes until then goes into the same one.
@@ -294,26 +317,12 @@ impl Watching<'_> {
         if same {
             return;
         }
-        match &next {
-            Some(pool) if self.awaited.is_some() => {
-                info!(
-                    pool = self.described,
-                    endpoints = pool.members().len(),
-                    "pool is there"
-                );
-            }
-            Some(_) => {}
-            None => {
-                warn!(pool = self.described, "pool is gone, nothing can be picked");
-                let readiness = self.readiness;
-                self.awaited
-                    .get_or_insert_with(|| readiness.wait_for(self.described.clone()));
-            }
-        }
-        let there = next.is_some();
-        self.sender.send_replace(next);
-        if there {
-            self.awaited = None;
+        let described = &self.described;
+        let endpoints = next.as_ref().map(|pool| pool.members().len());
+        match (self.sender.send_replace(next), endpoints) {
+            (None, Some(endpoints)) => info!(pool = described, endpoints, "pool is there"),
+            (_, None) => warn!(pool = described, "pool is gone, nothing can be picked"),
+            (Some(_), Some(_)) => {}
         }
     }
 }

@@ -71,6 +71,37 @@ fn another_selector_keeps_the_old_pool_until_its_pods_are_listed() {
         PodWatch::Start(_)
     ));
     assert_eq!(shown(&mut view), addresses(&["10.0.0.1:80", "10.0.0.2:80"]));
+    view.remove_pod("x");
+    assert_eq!(shown(&mut view), addresses(&["10.0.0.2:80"]));
+    assert_eq!(view.set_spec(spec("b", &[82])), PodWatch::Keep);
+    view.switch();
+    view.set_pods(vec![pod("x", "10.0.0.1")], &[]);
+    assert_eq!(shown(&mut view), addresses(&["10.0.0.1:82"]));
+}
+
+#[test]
+fn a_selector_that_is_taken_back_is_listed_anew() {
+    let mut view = view_of(vec![pod("x", "10.0.0.1")]);
+    view.set_spec(spec("b", &[81]));
+    assert!(matches!(
+        view.set_spec(spec("a", &[82])),
+        PodWatch::Start(_)
+    ));
+    assert_eq!(shown(&mut view), addresses(&["10.0.0.1:80"]));
+    view.switch();
+    view.set_pods(vec![pod("y", "10.0.0.2")], &[]);
+    assert_eq!(shown(&mut view), addresses(&["10.0.0.2:82"]));
+}
+
+#[test]
+fn of_two_selectors_before_the_first_list_the_last_one_counts() {
+    let mut view = View::new("prod".to_owned());
+    view.set_spec(spec("a", &[80]));
+    assert!(matches!(
+        view.set_spec(spec("b", &[81])),
+        PodWatch::Start(_)
+    ));
+    view.switch();
     view.set_pods(vec![pod("x", "10.0.0.1")], &[]);
     assert_eq!(shown(&mut view), addresses(&["10.0.0.1:81"]));
 }
