@@ -163,6 +163,14 @@ async fn without_a_bearer_token_nobody_is_asked() {
     assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
     assert_eq!(response.headers()[header::WWW_AUTHENTICATE], "Bearer");
     assert_eq!(server.asked(), (0, 0));
+    // Of two headers the first counts: what stands behind it opens nothing.
+    let mut two = headers("Basic eA==");
+    two.append(
+        header::AUTHORIZATION,
+        HeaderValue::from_static("Bearer prometheus"),
+    );
+    let refused = access.check(&Method::GET, "/metrics", &two).await;
+    assert!(matches!(refused, Err(Refusal::NoToken)));
     let lower = headers("bearer prometheus");
     access
         .check(&Method::GET, "/metrics", &lower)

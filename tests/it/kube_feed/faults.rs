@@ -180,6 +180,7 @@ async fn what_an_api_server_says_in_its_first_moments_is_counted_and_not_told() 
         assert_eq!(watched.counted("pods").0, 0.0);
         api.set_all(&Mood::Well);
         eventually("well again", || watched.counted("pods").0 == 1.0).await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
     }
     // What lasts is told soon.
     api.set_all(&Mood::Fails(403, "pods is forbidden"));
