@@ -98,11 +98,20 @@ impl View {
         self.pods = Some(pods);
     }
 
-    /// A Pod is new, or another now.
-    pub(super) fn set_pod(&mut self, pod: Pod) {
-        if let Some(pods) = &mut self.pods {
-            pods.insert(pod.identity.name.clone(), pod);
+    /// A Pod is new, or another now. False where nothing of that is used: most changes of Pods are none of ours, and
+    /// a pool is made of all its Pods anew.
+    pub(super) fn set_pod(&mut self, pod: Pod) -> bool {
+        let Some(pods) = &mut self.pods else {
+            return false;
+        };
+        if let Some(known) = pods.get_mut(&pod.identity.name) {
+            known.identity.version.clone_from(&pod.identity.version);
+            if *known == pod {
+                return false;
+            }
         }
+        pods.insert(pod.identity.name.clone(), pod);
+        true
     }
 
     /// A Pod's new version cannot be read: it stays as it was known, unless it is another Pod of the same name.
@@ -129,7 +138,7 @@ impl View {
         let next = members(&self.namespace, &spec.ports, pods.values());
         let news = next.notes.difference(&self.notes).cloned().collect();
         self.notes = next.notes;
-        // The same pool is the same version: most changes of Pods are none of ours.
+        // The same pool is the same version.
         if self.made.as_deref() != Some(&next.pool) {
             self.made = Some(Arc::new(next.pool));
         }

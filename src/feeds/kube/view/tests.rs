@@ -153,9 +153,20 @@ fn changes_that_are_none_of_ours_are_the_same_version() {
     let (before, _) = view.pool();
     let mut same = pod("x", "10.0.0.1");
     same.identity.version = "6".to_owned();
-    view.set_pod(same);
+    assert!(!view.set_pod(same.clone()), "nothing that is used");
+    same.finished = true;
+    same.address = None;
+    assert!(view.set_pod(same.clone()));
+    same.finished = false;
+    assert!(view.set_pod(same), "used, but no other pool");
+    let (between, _) = view.pool();
+    view.set_pod(pod("x", "10.0.0.1"));
     let (after, _) = view.pool();
-    assert!(Arc::ptr_eq(&before.unwrap(), &after.unwrap()));
+    assert_eq!(after, before);
+    view.set_pods(vec![pod("x", "10.0.0.1")], &[]);
+    let (listed, _) = view.pool();
+    assert_eq!(between.unwrap().members().len(), 0);
+    assert!(Arc::ptr_eq(&after.unwrap(), &listed.unwrap()));
 }
 
 #[test]
