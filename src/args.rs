@@ -69,7 +69,11 @@ impl Args {
             Command::Serve(serve) => serve.other_pickers.log_level().unwrap_or("info"),
             _ => "info",
         };
-        self.log.log_level.as_deref().unwrap_or(default)
+        let asked = self.log.log_level.as_deref();
+        // A variable that is set to nothing asks for nothing; as a filter it would hide all but errors.
+        asked
+            .filter(|level| !level.trim().is_empty())
+            .unwrap_or(default)
     }
 
     /// The form of log lines.

@@ -137,6 +137,13 @@ const UNHEEDED: [&str; 29] = [
 ];
 
 #[test]
+fn an_empty_level_is_as_good_as_none() {
+    assert_eq!(read(&["--log-level="]).unwrap().log_level(), "info");
+    let debug = read(&["--log-level= ", "-v=4"]).unwrap();
+    assert_eq!(debug.log_level(), "info,warmpath=debug");
+}
+
+#[test]
 fn each_flag_without_a_meaning_is_told_once_with_what_takes_its_place() {
     for flag in UNHEEDED {
         let notes = serve(&[flag]).unwrap().other_pickers.notes().to_vec();
