@@ -61,9 +61,9 @@ pub(super) async fn run(
             biased;
             () = stop.cancelled() => return Ok(()),
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => watching.publish(),
-            event = next(&mut pool) => watching.pool_event(event),
-            event = next_of_pods(&mut watching.pods) => watching.pod_event(event),
-            event = next_of_pods(&mut watching.former) => watching.pods_changed(event),
+            event = next(pool.as_mut()) => watching.pool_event(event),
+            event = next(events(&mut watching.pods)) => watching.pod_event(event),
+            event = next(events(&mut watching.former)) => watching.pods_changed(event),
             Some(ended) = watching.tasks.join_next() => match ended {
                 Err(aborted) if aborted.is_cancelled() => {}
                 Err(panicked) => return Err(WatchError::Panicked(panicked)),
@@ -86,7 +86,7 @@ impl Drop for PodFollower {
 }
 
 /// The next event; never, where nothing is followed or the follower ended, which its task tells.
-async fn next<T>(events: &mut Option<mpsc::Receiver<Event<T>>>) -> Event<T> {
+async fn next<T>(events: Option<&mut mpsc::Receiver<Event<T>>>) -> Event<T> {
     let event = match events {
         Some(events) => events.recv().await,
         None => None,
@@ -97,15 +97,8 @@ async fn next<T>(events: &mut Option<mpsc::Receiver<Event<T>>>) -> Event<T> {
     }
 }
 
-async fn next_of_pods(pods: &mut Option<PodFollower>) -> Event<Pod> {
-    let event = match pods {
-        Some(pods) => pods.events.recv().await,
-        None => None,
-    };
-    match event {
-        Some(event) => event,
-        None => std::future::pending().await,
-    }
+fn events(pods: &mut Option<PodFollower>) -> Option<&mut mpsc::Receiver<Event<Pod>>> {
+    pods.as_mut().map(|pods| &mut pods.events)
 }
 
 struct Watching<'a> {
@@ -114,6 +107,7 @@ struct Watching<'a> {
     view: View,
     conditions: Conditions<'a>,
     tasks: JoinSet<()>,
+    /// Of the Pods that the last known selector selects.
     pods: Option<PodFollower>,
     /// Of the Pods that the former selector selects, until those of the new one are listed. How this watch is no
     /// longer matters.
