@@ -27,7 +27,7 @@ use crate::extproc::exchange::TestHeaders;
 use crate::extproc::server::{self, Security};
 use crate::feeds::client::Client;
 use crate::feeds::load::Waker;
-use crate::feeds::supervisor::{self, Context, Profiles, Supervisor};
+use crate::feeds::supervisor::{Context, Profiles, Supervisor};
 use crate::metrics::Metrics;
 use crate::picker::Picker;
 use crate::readiness::{Awaited, Readiness};
@@ -105,7 +105,7 @@ pub async fn build(args: &Serve, log: LogControl) -> anyhow::Result<Bound> {
         .context("cannot register the metrics of the endpoints")?;
     let access = page_access(args, &metrics).await?;
     let readiness = Readiness::new();
-    let started = readiness.wait_for(supervisor::POOL);
+    let started = readiness.wait_for(source.describe());
     let tokens = Tokens::new(settings.tokens.clone(), Arc::clone(&metrics.tokens));
     let grpc = listen::bind(args.bind, args.grpc_port, "--grpc-port").await?;
     let health = listen::bind(args.bind, args.grpc_health_port, "--grpc-health-port").await?;

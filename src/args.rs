@@ -69,7 +69,11 @@ impl Args {
             Command::Serve(serve) => serve.other_pickers.log_level().unwrap_or("info"),
             _ => "info",
         };
-        self.log.log_level.as_deref().unwrap_or(default)
+        let asked = self.log.log_level.as_deref();
+        // A variable that is set to nothing asks for nothing; as a filter it would hide all but errors.
+        asked
+            .filter(|level| !level.trim().is_empty())
+            .unwrap_or(default)
     }
 
     /// The form of log lines.
@@ -148,13 +152,21 @@ pub struct Serve {
     /// the response's x-conformance-test-served-endpoint tells who served
     #[arg(
         long, value_name = "BOOL", action = ArgAction::Set, num_args = 0..=1, require_equals = true,
-        default_value_t = false, default_missing_value = "true", value_parser = go_style::boolean,
+        default_value_t = false, default_missing_value = "true", value_parser = boolean_or_nothing,
         env = "WARMPATH_CONFORMANCE_TEST_HEADERS"
     )]
     pub conformance_test_headers: bool,
     /// What other endpoint pickers take
     #[command(flatten)]
     pub other_pickers: OtherPickers,
+}
+
+/// An environment variable that is set to nothing is as good as none.
+fn boolean_or_nothing(written: &str) -> Result<bool, String> {
+    match written {
+        "" => Ok(false),
+        written => go_style::boolean(written),
+    }
 }
 
 fn drain_timeout(written: &str) -> Result<SpanOrZero, String> {

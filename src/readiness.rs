@@ -43,6 +43,14 @@ pub struct Detail {
 pub struct Awaited {
     readiness: Readiness,
     number: u64,
+    what: Cow<'static, str>,
+}
+
+impl Awaited {
+    /// What is awaited.
+    pub fn what(&self) -> &Cow<'static, str> {
+        &self.what
+    }
 }
 
 impl Readiness {
@@ -59,11 +67,13 @@ impl Readiness {
         let mut state = self.state.lock();
         let number = state.next;
         state.next += 1;
-        state.awaited.insert(number, what.into());
+        let what = what.into();
+        state.awaited.insert(number, what.clone());
         self.publish(&state);
         Awaited {
             readiness: self.clone(),
             number,
+            what,
         }
     }
 

@@ -23,7 +23,8 @@ pub(super) enum ClusterError {
     Client(#[source] Box<kube::Error>),
 }
 
-/// A client of the cluster of the kubeconfig (`KUBECONFIG`, `~/.kube/config`), else of the cluster we run in.
+/// A client of the cluster of the kubeconfig (`KUBECONFIG`, `~/.kube/config`), else of the cluster we run in. There it
+/// reads the service account's token and the cluster's CA again each minute, since both are rotated.
 ///
 /// # Errors
 /// When no API server is known.

@@ -137,6 +137,13 @@ const UNHEEDED: [&str; 29] = [
 ];
 
 #[test]
+fn an_empty_level_is_as_good_as_none() {
+    assert_eq!(read(&["--log-level="]).unwrap().log_level(), "info");
+    let debug = read(&["--log-level= ", "-v=4"]).unwrap();
+    assert_eq!(debug.log_level(), "info,warmpath=debug");
+}
+
+#[test]
 fn each_flag_without_a_meaning_is_told_once_with_what_takes_its_place() {
     for flag in UNHEEDED {
         let notes = serve(&[flag]).unwrap().other_pickers.notes().to_vec();
@@ -188,6 +195,28 @@ fn what_asks_for_what_happens_anyway_is_not_worth_a_line() {
 fn the_last_of_several_values_counts() {
     let serve = serve(&["-v=1", "--grpc-port=1", "--grpc-port", "2", "-v", "4"]).unwrap();
     assert_eq!((serve.grpc_port, serve.other_pickers.v), (2, Some(4)));
+}
+
+#[test]
+fn ports_named_in_several_flags_add_up() {
+    let ports = |words: &[&str]| {
+        let line = ["warmpath", "serve", "--endpoint-selector", "app=a"];
+        let args = Args::read(line.iter().chain(words).map(OsString::from)).unwrap();
+        let Command::Serve(serve) = args.command else {
+            panic!("another command");
+        };
+        serve.discovery.endpoint_target_ports
+    };
+    for words in [
+        &["--endpoint-target-ports=8000,8001"][..],
+        &[
+            "-endpoint-target-ports",
+            "8000",
+            "--endpoint-target-ports=8001",
+        ],
+    ] {
+        assert_eq!(ports(words), [8000, 8001], "{words:?}");
+    }
 }
 
 #[test]

@@ -36,9 +36,6 @@ mod tests;
 /// What engines told of themselves, for pages. The lock guards the map; written once a change.
 pub type Profiles = Arc<Mutex<HashMap<EndpointId, Profile>>>;
 
-/// What readiness waits for while there is no pool.
-pub const POOL: &str = "pool";
-
 /// What every group works with.
 #[derive(Clone)]
 pub struct Context {
@@ -118,7 +115,8 @@ impl Supervisor {
         }
     }
 
-    /// Follows `pool` until `stop`. While there is none, we are not ready; `started` is held until there is.
+    /// Follows `pool` until `stop`. While there is none, we are not ready; `started` is held until there is, and what
+    /// it awaits is awaited again when the pool is gone.
     ///
     /// # Errors
     /// When the pool's source or a part of an endpoint's group ends by itself.
@@ -130,12 +128,13 @@ impl Supervisor {
         stop: CancellationToken,
     ) -> Result<(), SupervisorError> {
         let mut current = Arc::new(Pool::default());
+        let what = started.what().clone();
         let mut awaited = Some(started);
         loop {
             let version = pool.borrow_and_update().clone();
             // Not ready before the endpoints leave, ready only after they joined.
             if version.is_none() {
-                awaited.get_or_insert_with(|| readiness.wait_for(POOL));
+                awaited.get_or_insert_with(|| readiness.wait_for(what.clone()));
             }
             let attached = version.is_some();
             let next = version.unwrap_or_default();

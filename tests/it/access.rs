@@ -8,7 +8,8 @@ use axum::Json;
 use axum::routing::post;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::process::Command;
 use tokio::task::JoinSet;
 
@@ -111,6 +112,18 @@ impl Stage {
         http::get_with(self.picker.addresses.metrics, path, &headers).await
     }
 
+    /// Asks without a token for exactly this path, which an HTTP client would put in order, and reads all.
+    async fn raw_get(&self, path: &str) -> String {
+        let mut stream = TcpStream::connect(self.picker.addresses.metrics)
+            .await
+            .unwrap();
+        let head = format!("GET {path} HTTP/1.1\r\nhost: picker\r\nconnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
     async fn status(&self, path: &str, token: Option<&str>) -> u16 {
         self.get(path, token).await.status
     }
@@ -129,6 +142,39 @@ async fn every_page_but_the_probes_asks_for_a_token_and_its_right() {
     assert_eq!(stage.status("/livez", None).await, 200);
     assert!([200, 503].contains(&stage.status("/readyz", None).await));
     assert_eq!(stage.status("/no/such/page", None).await, 404);
+    for other_spelling in [
+        "//metrics",
+        "/metrics/",
+        "/livez/../metrics",
+        "/./metrics",
+        "/%6detrics",
+        "/metrics%2f",
+        "/METRICS",
+        "/livez/metrics",
+        "/debug/",
+        "/debug/state/",
+    ] {
+        let answer = stage.raw_get(other_spelling).await;
+        assert!(
+            answer.starts_with("HTTP/1.1 404"),
+            "{other_spelling}: {answer}"
+        );
+        assert!(answer.ends_with("\r\n\r\n"), "{other_spelling}: {answer}");
+    }
+    assert_eq!(stage.status("/metrics?page=/livez", None).await, 401);
+    for page in PROTECTED {
+        for method in ["OPTIONS", "HEAD", "POST", "TRACE", "PUT", "ODD"] {
+            let url = format!("http://{}{page}", stage.picker.addresses.metrics);
+            let method = reqwest::Method::from_bytes(method.as_bytes()).unwrap();
+            let asked = reqwest::Client::new().request(method.clone(), url);
+            let status = asked.send().await.unwrap().status().as_u16();
+            let expected = match method.as_str() {
+                "HEAD" | "PUT" => 401,
+                _ => 405,
+            };
+            assert_eq!(status, expected, "{method} {page}");
+        }
+    }
 
     assert_eq!(stage.status("/metrics", Some("prometheus")).await, 200);
     assert_eq!(stage.status("/debug/state", Some("prometheus")).await, 403);

@@ -331,7 +331,7 @@ async fn the_supervisor_asks_who_joins_and_forgets_who_leaves() {
     let file = one_endpoint(address.port());
     let pool = warmpath::feeds::static_file::parse(&file, Path::new("f")).unwrap();
     let (send, versions) = watch::channel(Some(Arc::new(pool)));
-    let started = readiness.wait_for("pool");
+    let started = readiness.wait_for("pool x");
     assert!(!readiness.detail().ready);
     let stop = CancellationToken::new();
     let mut tasks = JoinSet::new();
@@ -349,7 +349,9 @@ async fn the_supervisor_asks_who_joins_and_forgets_who_leaves() {
     eventually("a report", || metrics.reports.fresh() >= 1).await;
     send.send_replace(None);
     eventually("forgetting", || profiles.lock().is_empty()).await;
-    assert!(!readiness.detail().ready, "without a pool nobody is ready");
+    let detail = readiness.detail();
+    assert!(!detail.ready, "without a pool nobody is ready");
+    assert_eq!(detail.awaited, ["pool x"], "by the name it had at first");
     send.send_replace(Some(Arc::default()));
     eventually("readiness with an empty pool", || readiness.detail().ready).await;
     stop.cancel();

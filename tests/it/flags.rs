@@ -166,7 +166,18 @@ fn the_conformance_headers_are_asked_for_by_flag_or_environment_and_that_is_told
         let message = warnings[0]["message"].as_str().unwrap();
         assert!(message.contains("conformance"), "{message}");
     }
-    assert!(folder.warnings(&[], Some((VARIABLE, "false"))).is_empty());
+    // A manifest may set a variable to nothing to take it back.
+    for off in ["false", ""] {
+        assert!(folder.warnings(&[], Some((VARIABLE, off))).is_empty());
+    }
+    let mut odd = folder.command(&[]);
+    let refused = odd.env(VARIABLE, "yes").output().unwrap();
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("'yes' for '--conformance-test-headers"),
+        "{said}"
+    );
     // The flag says otherwise than the environment.
     let off = folder.warnings(
         &["--conformance-test-headers=false"],

@@ -126,11 +126,6 @@ impl Watched {
         eventually(expected, || self.shown() == expected).await;
     }
 
-    fn awaited(&self) -> Vec<String> {
-        let detail = self.readiness.detail();
-        detail.awaited.iter().map(ToString::to_string).collect()
-    }
-
     fn degraded(&self) -> String {
         let detail = self.readiness.detail();
         detail
@@ -178,7 +173,6 @@ async fn two_pods() -> (Api, Watched) {
 #[tokio::test(start_paused = true)]
 async fn pods_of_the_pool_are_its_endpoints_as_they_come_change_and_go() {
     let (api, watched) = two_pods().await;
-    assert_eq!(watched.awaited(), [""; 0]);
     api.put(PODS, pod("w", "a", "fd00::4"));
     watched
         .shows("[fd00::4]:8000 10.0.0.1:8000 10.0.0.2:8000")
@@ -214,26 +208,20 @@ async fn only_the_one_pool_and_its_pods_are_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_the_pool_we_wait_for_it_by_name_and_after_it_for_its_return() {
+async fn without_the_pool_we_wait_for_it_and_after_it_for_its_return() {
     let api = Api::new();
     api.put(PODS, pod("x", "a", "10.0.0.1"));
     let mut other = inference_pool("a", &[8000]);
     other["metadata"]["name"] = json!("other");
     api.put(POOLS, other);
     let watched = watch_pool(&api);
-    let waiting = ["InferencePool vllm in namespace prod"];
     settled().await;
-    assert_eq!(
-        (watched.shown().as_str(), watched.awaited()),
-        ("gone", waiting.map(str::to_owned).to_vec())
-    );
+    assert_eq!(watched.shown(), "gone");
     for _twice in 0..2 {
         api.put(POOLS, inference_pool("a", &[8000]));
         watched.shows("10.0.0.1:8000").await;
-        assert_eq!(watched.awaited(), [""; 0]);
         api.delete(POOLS, "vllm");
         watched.shows("gone").await;
-        assert_eq!(watched.awaited(), waiting);
         eventually("the Pods are no longer watched", || api.watches(PODS) == 0).await;
         assert_eq!(
             watched.counted("pods").0,
@@ -269,6 +257,41 @@ async fn another_selector_is_a_new_list_and_endpoints_that_stay_never_leave() {
     api.set(PODS, api::Mood::Well, api::Mood::Well);
     watched.shows("10.0.0.1:8000").await;
     assert_eq!(api.watches(PODS), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_of_the_former_selector_are_followed_until_those_of_the_new_one_are_listed() {
+    let (api, watched) = two_pods().await;
+    api.set(PODS, api::Mood::Silent, api::Mood::Well);
+    api.put(POOLS, inference_pool("b", &[8000]));
+    eventually("the new list is asked for", || {
+        api.asked(PODS).last().unwrap().1["labelSelector"] == "app=b"
+    })
+    .await;
+    let mut unready = pod("y", "a", "10.0.0.2");
+    unready["status"]["conditions"][0]["status"] = json!("False");
+    api.put(PODS, unready);
+    watched.shows("10.0.0.1:8000 -10.0.0.2:8000").await;
+    eventually("the list is missed", || {
+        watched.degraded().contains("does not answer to list")
+    })
+    .await;
+    api.delete(PODS, "x");
+    watched.shows("-10.0.0.2:8000").await;
+    api.set(PODS, api::Mood::Well, api::Mood::Well);
+    watched.shows("10.0.0.3:8000").await;
+    eventually("one watch is left", || api.watches(PODS) == 1).await;
+    assert_eq!(watched.degraded(), "");
+    // The selector is taken back before the list of another is there.
+    api.set(PODS, api::Mood::Silent, api::Mood::Well);
+    api.put(POOLS, inference_pool("a", &[8000]));
+    settled().await;
+    api.put(POOLS, inference_pool("b", &[8001]));
+    settled().await;
+    api.set(PODS, api::Mood::Well, api::Mood::Well);
+    watched.shows("10.0.0.3:8001").await;
+    eventually("one watch is left", || api.watches(PODS) == 1).await;
+    eventually("all is well", || watched.counted("pods").0 == 1.0).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -337,10 +360,19 @@ async fn a_list_of_several_pages_gives_all_of_them() {
     let endpoints = || watched.pool().unwrap().members().len();
     eventually("702 endpoints", || endpoints() == 702).await;
     let asked = api.asked(PODS);
-    let pages = asked
-        .iter()
-        .filter(|(_, parameters)| parameters.contains_key("continue"));
-    assert_eq!(pages.count(), 1);
+    let continued = |(_, parameters): &&(_, api::Parameters)| parameters.contains_key("continue");
+    assert_eq!(asked.iter().filter(continued).count(), 1);
+    // The store forgets the list's version before its second page is asked for.
+    api.refuse_next_page(PODS);
+    api.cut(PODS);
+    api.put(PODS, pod("late", "a", "10.2.0.1"));
+    eventually("703 endpoints", || {
+        assert_eq!(watched.degraded(), "", "an ordinary thing");
+        endpoints() == 703
+    })
+    .await;
+    let asked = api.asked(PODS);
+    assert_eq!(asked.iter().filter(continued).count(), 3);
 }
 
 #[tokio::test(start_paused = true)]

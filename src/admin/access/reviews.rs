@@ -1,5 +1,5 @@
-//! What does the API server say of a token, and of what its user may do? Each question has a deadline, and few are asked
-//! at once.
+//! What does the API server say of a token, and of what its user may do? Each question has a deadline and waits for its
+//! turn.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,16 +13,13 @@ use kube::Resource;
 use kube::api::PostParams;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::Semaphore;
 use tracing::{info, warn};
 
+use super::turns::Turns;
 use crate::metrics::access::{AccessMetrics, Outcome, Review};
 
 /// For one review. Two of them end before the time that Prometheus gives a scrape (10 s), so it sees the reason.
 const DEADLINE: Duration = Duration::from_secs(4);
-
-/// Reviews at once. Scrapers need one or two a minute; made-up tokens must not become a load for the API server.
-const AT_ONCE: usize = 4;
 
 /// How long a yes holds: a token or right that is taken back still works for at most this time.
 const YES_HOLDS: Duration = Duration::from_secs(60);
@@ -58,6 +55,9 @@ pub enum ReviewError {
         /// What went wrong.
         source: Arc<kube::Error>,
     },
+    /// Too many others are to be reviewed first.
+    #[error("too many bearer tokens wait to be reviewed")]
+    Busy,
     /// The answer is not one.
     #[error("the API server's answer to a {what} cannot be read")]
     Unreadable {
@@ -70,7 +70,10 @@ pub enum ReviewError {
 pub(super) struct Reviews {
     client: kube::Client,
     metrics: Arc<AccessMetrics>,
-    at_once: Semaphore,
+    /// For tokens that a page was shown for lately.
+    trusted: Turns,
+    /// For all others.
+    unknown: Turns,
     /// The last review failed, and that was logged.
     failing: AtomicBool,
 }
@@ -83,13 +86,15 @@ impl Reviews {
         Self {
             client,
             metrics,
-            at_once: Semaphore::new(AT_ONCE),
+            trusted: Turns::new(),
+            unknown: Turns::new(),
             failing: AtomicBool::new(false),
         }
     }
 
-    /// The user that a token is for; `None` when the API server does not accept it.
-    pub(super) async fn user_of(&self, token: &str) -> Kept<Option<Arc<UserInfo>>> {
+    /// The user that a token is for; `None` when the API server does not accept it. `trusted`: a page was shown for it
+    /// lately.
+    pub(super) async fn user_of(&self, token: &str, trusted: bool) -> Kept<Option<Arc<UserInfo>>> {
         let review = TokenReview {
             spec: TokenReviewSpec {
                 token: token.to_owned(),
@@ -97,7 +102,7 @@ impl Reviews {
             },
             ..TokenReview::default()
         };
-        let answer = self.create(&review).await.and_then(|answer| {
+        let answer = self.create(&review, trusted).await.and_then(|answer| {
             let status = answer.status.unwrap_or_default();
             match (status.authenticated, status.user) {
                 (Some(true), Some(user)) => Ok(Some(Arc::new(user))),
@@ -109,7 +114,13 @@ impl Reviews {
     }
 
     /// Whether `user` may do `verb` at `path`.
-    pub(super) async fn may(&self, user: &UserInfo, verb: &str, path: &str) -> Kept<bool> {
+    pub(super) async fn may(
+        &self,
+        user: &UserInfo,
+        verb: &str,
+        path: &str,
+        trusted: bool,
+    ) -> Kept<bool> {
         let review = SubjectAccessReview {
             spec: SubjectAccessReviewSpec {
                 user: user.username.clone(),
@@ -124,13 +135,13 @@ impl Reviews {
             },
             ..SubjectAccessReview::default()
         };
-        let answer = self.create(&review).await;
+        let answer = self.create(&review, trusted).await;
         let allowed = answer.map(|answer| answer.status.is_some_and(|status| status.allowed));
         self.kept(Review::Access, allowed, |allowed| *allowed)
     }
 
     /// Posts a review and reads what came back.
-    async fn create<R>(&self, review: &R) -> Result<R, ReviewError>
+    async fn create<R>(&self, review: &R, trusted: bool) -> Result<R, ReviewError>
     where
         R: Resource<DynamicType = ()> + Serialize + DeserializeOwned,
     {
@@ -144,22 +155,28 @@ impl Reviews {
         let request = kube::core::Request::new(R::url_path(&(), None))
             .create(&PostParams::default(), body)
             .map_err(|error| failed(kube::Error::BuildRequest(error)))?;
-        let asking = async {
-            // Nobody closes it, so there is always a permit in the end.
-            let _permit = self.at_once.acquire().await.ok();
-            self.client.request_text(request).await
+        let turns = if trusted {
+            &self.trusted
+        } else {
+            &self.unknown
         };
-        match tokio::time::timeout(DEADLINE, asking).await {
+        let asking = async {
+            let _turn = turns.take().await.ok_or(ReviewError::Busy)?;
+            Ok(self.client.request_text(request).await)
+        };
+        let Ok(asked) = tokio::time::timeout(DEADLINE, asking).await else {
+            return Err(ReviewError::Late { what });
+        };
+        match asked? {
             // Read here and not by the client: it logs what it cannot read, and a TokenReview repeats the token.
-            Ok(Ok(answer)) => serde_json::from_str(&answer).map_err(|_| unreadable::<R>()),
-            Ok(Err(kube::Error::Api(status))) if matches!(status.code, 401 | 403) => {
+            Ok(answer) => serde_json::from_str(&answer).map_err(|_| unreadable::<R>()),
+            Err(kube::Error::Api(status)) if matches!(status.code, 401 | 403) => {
                 Err(ReviewError::Refused {
                     what,
                     message: status.message,
                 })
             }
-            Ok(Err(error)) => Err(failed(error)),
-            Err(_elapsed) => Err(ReviewError::Late { what }),
+            Err(error) => Err(failed(error)),
         }
     }
 
@@ -176,6 +193,10 @@ impl Reviews {
             Err(_) => (Outcome::Failed, FAILURE_HOLDS),
         };
         self.metrics.reviewed(review, outcome);
+        if matches!(answer, Err(ReviewError::Busy)) {
+            // That says nothing of the API server.
+            return (answer, holds);
+        }
         let failed_before = self.failing.swap(answer.is_err(), Ordering::Relaxed);
         match &answer {
             Err(error) if !failed_before => {

@@ -163,6 +163,14 @@ async fn without_a_bearer_token_nobody_is_asked() {
     assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
     assert_eq!(response.headers()[header::WWW_AUTHENTICATE], "Bearer");
     assert_eq!(server.asked(), (0, 0));
+    // Of two headers the first counts: what stands behind it opens nothing.
+    let mut two = headers("Basic eA==");
+    two.append(
+        header::AUTHORIZATION,
+        HeaderValue::from_static("Bearer prometheus"),
+    );
+    let refused = access.check(&Method::GET, "/metrics", &two).await;
+    assert!(matches!(refused, Err(Refusal::NoToken)));
     let lower = headers("bearer prometheus");
     access
         .check(&Method::GET, "/metrics", &lower)
@@ -237,6 +245,36 @@ async fn made_up_tokens_reach_the_api_server_four_at_a_time() {
     }));
     assert!(statuses.await.iter().all(|status| *status == 503));
     assert_eq!(server.asked(), (4, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_made_up_tokens_is_little_work_and_keeps_no_scraper_out() {
+    let (server, access) = start();
+    assert_eq!(access.status("prometheus").await, 200);
+    let access = &access;
+    let flood = (0..48_000_u64).map(|n| async move {
+        tokio::time::sleep(Duration::from_millis(n / 100 * 250)).await;
+        access.status(&format!("made-up-{n}")).await
+    });
+    let scrapes = async {
+        for _ in 0..8 {
+            tokio::time::sleep(Duration::from_secs(15)).await;
+            assert_eq!(access.status("prometheus").await, 200);
+        }
+    };
+    let (statuses, ()) = tokio::join!(join_all(flood), scrapes);
+    assert!(statuses.iter().all(|status| [401, 503].contains(status)));
+    let (asked, _) = server.asked();
+    assert!((1_000..5_000).contains(&asked), "{asked} in two minutes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_longer_than_any_is_not_asked_about() {
+    let (server, access) = start();
+    assert_eq!(access.status(&"x".repeat(16_384)).await, 403);
+    let asked = server.asked();
+    assert_eq!(access.status(&"x".repeat(16_385)).await, 401);
+    assert_eq!(server.asked(), asked);
 }
 
 #[tokio::test(start_paused = true)]

@@ -76,7 +76,7 @@ impl<'a> Conditions<'a> {
         }
     }
 
-    /// A watch broke off; whether something is wrong will be seen when it is opened again.
+    /// A watch broke off or is not to be had at once; whether something is wrong will be seen.
     pub(super) fn lost(&mut self, resource: Resource, trouble: &Trouble) {
         let watch = self.of(resource);
         watch.metrics.errors.inc();
@@ -105,13 +105,13 @@ impl<'a> Conditions<'a> {
         self.tell();
     }
 
-    /// An object could not be read. True for a version not seen before.
-    pub(super) fn refused(&mut self, resource: Resource, refusal: &Refusal) -> bool {
+    /// An object could not be read; each version is told once.
+    pub(super) fn refused(&mut self, resource: Resource, refusal: &Refusal) {
         let watch = self.of(resource);
         let identity = &refusal.identity;
         let (name, version) = (identity.name.clone(), identity.version.clone());
         if watch.refused.get(&name) == Some(&version) {
-            return false;
+            return;
         }
         watch.metrics.refused.inc();
         warn!(
@@ -122,7 +122,6 @@ impl<'a> Conditions<'a> {
             "object of the Kubernetes API cannot be read, this version is skipped"
         );
         watch.refused.insert(name, version);
-        true
     }
 
     /// An object is gone, or has a version that can be read.

@@ -43,6 +43,10 @@ impl Default for Pace {
 /// A watch that lasted this long was a sound one: what comes after it is a new trouble.
 const SOUND: Duration = Duration::from_secs(5);
 
+/// Troubles younger than this are counted and not told. An API server that starts refuses what it has not loaded yet:
+/// with 403 before the roles, with 404 before the definitions. The advice for those would send people astray.
+const CALM: Duration = Duration::from_secs(3);
+
 /// What happens to a resource.
 pub(super) enum Event<T> {
     /// These are all.
@@ -53,9 +57,9 @@ pub(super) enum Event<T> {
     Deleted { name: String },
     /// From now on changes are told as they happen.
     Connected,
-    /// The watch ended before its time; it may be that nothing is wrong.
+    /// The watch ended before its time, or a try failed; it may be that nothing is wrong.
     Lost(Trouble),
-    /// It is not to be had; it will be tried again.
+    /// It is not to be had for a while now; it will be tried again.
     Failed(Trouble),
 }
 
@@ -70,6 +74,7 @@ pub(super) async fn follow<T: Object>(
         pace,
         events,
         failures: 0,
+        well: Instant::now(),
     };
     // Ends only with `Deaf`.
     follower.run().await.err();
@@ -84,6 +89,8 @@ struct Follower<T> {
     events: mpsc::Sender<Event<T>>,
     /// Since the last watch that was sound.
     failures: u32,
+    /// When the last watch was open, or when we began.
+    well: Instant,
 }
 
 impl<T: Object> Follower<T> {
@@ -94,7 +101,7 @@ impl<T: Object> Follower<T> {
                     self.tell(Event::Listed(objects)).await?;
                     self.watch_from(version).await?;
                 }
-                Err(trouble) => self.tell(Event::Failed(trouble)).await?,
+                Err(trouble) => self.fail(trouble).await?,
             }
             self.pause().await;
         }
@@ -109,10 +116,11 @@ impl<T: Object> Follower<T> {
             let mut open = match self.collection.watch(&version, watch, answer).await {
                 Ok(open) => open,
                 Err(expired) if expired.kind == Kind::Expired => return Ok(()),
-                Err(trouble) => return self.tell(Event::Failed(trouble)).await,
+                Err(trouble) => return self.fail(trouble).await,
             };
             self.tell(Event::Connected).await?;
             let ended = self.follow_lines(&mut open, &mut version).await?;
+            self.well = Instant::now();
             let sound = opened.elapsed() >= SOUND;
             if sound {
                 self.failures = 0;
@@ -153,6 +161,14 @@ impl<T: Object> Follower<T> {
 
     async fn tell(&self, event: Event<T>) -> Result<(), Deaf> {
         self.events.send(event).await.map_err(|_closed| Deaf)
+    }
+
+    async fn fail(&self, trouble: Trouble) -> Result<(), Deaf> {
+        let event = match self.well.elapsed() < CALM {
+            true => Event::Lost(trouble),
+            false => Event::Failed(trouble),
+        };
+        self.tell(event).await
     }
 
     async fn pause(&mut self) {

@@ -41,9 +41,10 @@ struct RawSpec {
     target_ports: Option<Vec<RawPort>>,
 }
 
-/// Not lenient: a selector read in part would select more than was meant.
+/// Not lenient: a selector read in part would select more than was meant, also where a later version of the API has
+/// further ways to narrow it.
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawSelector {
     #[serde(default)]
     match_labels: Option<BTreeMap<String, String>>,
@@ -152,6 +153,10 @@ mod tests {
             (
                 json!({"selector": {"matchLabels": {}}, "targetPorts": port}),
                 "spec.selector.matchLabels: an empty selector would select every Pod",
+            ),
+            (
+                json!({"selector": {"matchLabels": {"app": "a"}, "matchExpressions": []}, "targetPorts": port}),
+                "unknown field `matchExpressions`",
             ),
             (
                 json!({"selector": {"matchLabels": {"app": 5}}, "targetPorts": port}),

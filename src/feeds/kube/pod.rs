@@ -11,7 +11,7 @@
 //!
 //! What an engine tells at `/kv_event_sources` comes before the last three.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use serde::Deserialize;
@@ -47,7 +47,7 @@ pub(super) struct Pod {
     /// Without init containers, so without side-cars that are restartable init containers.
     pub(super) containers: Vec<Container>,
     /// Which ports it serves now; `None`: all.
-    pub(super) active_ports: Option<Vec<u16>>,
+    pub(super) active_ports: Option<BTreeSet<u16>>,
     pub(super) hints: Hints,
     /// What its annotations say that means nothing, for people.
     pub(super) oddities: Vec<String>,
@@ -205,11 +205,17 @@ fn address(
         Ok(ip) if !ip.is_unspecified() && !ip.is_multicast() => Ok(Some(ip)),
         _ => Err(Malformed::Meaningless {
             field: "status.podIP",
-            written,
+            written: shortened(&written),
             expected: "the IPv4 or IPv6 address of one host",
         }),
     }
 }
+
+/// Characters of an annotation that are repeated to people: it may have 256 KiB.
+const MOST_TEXT: usize = 80;
+
+/// Entries of one annotation that are told to mean nothing.
+const MOST_ODD_ENTRIES: usize = 8;
 
 struct Annotations {
     all: BTreeMap<String, String>,
@@ -226,6 +232,7 @@ impl Annotations {
         let number = written.parse().ok();
         let number = number.filter(|number| (&least..=&most).contains(&number));
         if number.is_none() {
+            let written = shortened(written);
             self.oddities.push(format!(
                 "annotation {annotation}: `{written}` is not a whole number from {least} to {most}"
             ));
@@ -234,24 +241,34 @@ impl Annotations {
     }
 
     /// What is no port in the list is passed over; a list without any port means nothing, an empty one means none.
-    fn active_ports(&mut self) -> Option<Vec<u16>> {
+    fn active_ports(&mut self) -> Option<BTreeSet<u16>> {
         let (annotation, written) = ACTIVE_PORTS
             .iter()
             .find_map(|&annotation| Some((annotation, self.all.get(annotation)?.trim())))?;
         if written.is_empty() {
-            return Some(Vec::new());
+            return Some(BTreeSet::new());
         }
-        let mut ports = Vec::new();
+        let (mut ports, mut odd) = (BTreeSet::new(), BTreeSet::new());
         for entry in written.split(',').map(str::trim) {
             match entry.parse::<u16>() {
-                Ok(port) if port != 0 => ports.push(port),
-                _ => self.oddities.push(format!(
-                    "annotation {annotation}: `{entry}` is not a port from 1 to 65535"
-                )),
+                Ok(port) if port != 0 => {
+                    ports.insert(port);
+                }
+                _ => {
+                    odd.insert(shortened(entry));
+                }
             }
         }
+        let told = odd.iter().take(MOST_ODD_ENTRIES);
+        self.oddities.extend(told.map(|entry| {
+            format!("annotation {annotation}: `{entry}` is not a port from 1 to 65535")
+        }));
         (!ports.is_empty()).then_some(ports)
     }
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(MOST_TEXT).collect()
 }
 
 #[cfg(test)]

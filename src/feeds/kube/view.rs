@@ -15,7 +15,7 @@ use crate::feeds::pool::Pool;
 pub(super) enum PodWatch {
     /// Nothing.
     Keep,
-    /// One of Pods with these labels takes the place of the one there was.
+    /// One of Pods with these labels begins. What there was goes on until all of these are listed.
     Start(LabelSelector),
     /// None is wanted.
     Stop,
@@ -29,7 +29,9 @@ pub(super) struct View {
     spec: Option<Spec>,
     /// The Pods that `spec` selects, by name; `None` until they have all been listed.
     pods: Option<BTreeMap<String, Pod>>,
-    /// The last pool made. It stays in force while the Pods of another selector are being listed.
+    /// What takes the place of `spec` when the Pods that it selects have been listed.
+    next: Option<Spec>,
+    /// The last pool made.
     made: Option<Arc<Pool>>,
     notes: BTreeSet<Note>,
 }
@@ -41,19 +43,37 @@ impl View {
             namespace,
             spec: None,
             pods: None,
+            next: None,
             made: None,
             notes: BTreeSet::new(),
         }
     }
 
-    /// The pool is made like this from now on.
+    /// The pool is made like this from now on, or, where it selects by other labels, from [`Self::switch`] on.
     pub(super) fn set_spec(&mut self, spec: Spec) -> PodWatch {
-        let before = self.spec.replace(spec.clone());
-        if before.is_some_and(|before| before.selector == spec.selector) {
+        let newest = self.next.as_mut().or(self.spec.as_mut());
+        if let Some(newest) = newest.filter(|newest| newest.selector == spec.selector) {
+            *newest = spec;
             return PodWatch::Keep;
         }
-        self.pods = None;
-        PodWatch::Start(spec.selector)
+        let selector = spec.selector.clone();
+        match self.has_pods() {
+            true => self.next = Some(spec),
+            false => self.spec = Some(spec),
+        }
+        PodWatch::Start(selector)
+    }
+
+    /// The Pods have been listed by which the pool is made.
+    pub(super) const fn has_pods(&self) -> bool {
+        self.pods.is_some()
+    }
+
+    /// The Pods that the last spec selects are about to be set.
+    pub(super) fn switch(&mut self) {
+        if let Some(next) = self.next.take() {
+            self.spec = Some(next);
+        }
     }
 
     /// There is no pool.
@@ -78,11 +98,20 @@ impl View {
         self.pods = Some(pods);
     }
 
-    /// A Pod is new, or another now.
-    pub(super) fn set_pod(&mut self, pod: Pod) {
-        if let Some(pods) = &mut self.pods {
-            pods.insert(pod.identity.name.clone(), pod);
+    /// A Pod is new, or another now. False where nothing of that is used: most changes of Pods are none of ours, and
+    /// a pool is made of all its Pods anew.
+    pub(super) fn set_pod(&mut self, pod: Pod) -> bool {
+        let Some(pods) = &mut self.pods else {
+            return false;
+        };
+        if let Some(known) = pods.get_mut(&pod.identity.name) {
+            known.identity.version.clone_from(&pod.identity.version);
+            if *known == pod {
+                return false;
+            }
         }
+        pods.insert(pod.identity.name.clone(), pod);
+        true
     }
 
     /// A Pod's new version cannot be read: it stays as it was known, unless it is another Pod of the same name.
@@ -104,12 +133,12 @@ impl View {
     /// The pool as it is known now, and what is to be said of its Pods that was not said before.
     pub(super) fn pool(&mut self) -> (Option<Arc<Pool>>, Vec<Note>) {
         let (Some(spec), Some(pods)) = (&self.spec, &self.pods) else {
-            return (self.made.clone(), Vec::new());
+            return (None, Vec::new());
         };
         let next = members(&self.namespace, &spec.ports, pods.values());
         let news = next.notes.difference(&self.notes).cloned().collect();
         self.notes = next.notes;
-        // The same pool is the same version: most changes of Pods are none of ours.
+        // The same pool is the same version.
         if self.made.as_deref() != Some(&next.pool) {
             self.made = Some(Arc::new(next.pool));
         }

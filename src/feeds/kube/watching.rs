@@ -18,7 +18,7 @@ use super::view::{PodWatch, View};
 use super::{Kubernetes, Target};
 use crate::feeds::pool::Pool;
 use crate::metrics::kube::{KubeMetrics, Resource};
-use crate::readiness::{Awaited, Readiness};
+use crate::readiness::Readiness;
 
 /// Events between a follower and us. A follower that is ahead waits: the API server keeps the rest.
 const EVENTS: usize = 64;
@@ -44,14 +44,13 @@ pub(super) async fn run(
 ) -> Result<(), WatchError> {
     let described = source.describe();
     let mut watching = Watching {
-        awaited: Some(readiness.wait_for(described.clone())),
         view: View::new(source.namespace.clone()),
         conditions: Conditions::new(readiness, metrics),
         tasks: JoinSet::new(),
         pods: None,
+        former: None,
         due: None,
         described,
-        readiness,
         sender,
         source,
     };
@@ -62,8 +61,9 @@ pub(super) async fn run(
             biased;
             () = stop.cancelled() => return Ok(()),
             () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => watching.publish(),
-            event = next(&mut pool) => watching.pool_event(event),
-            event = next_of_pods(&mut watching.pods) => watching.pod_event(event),
+            event = next(pool.as_mut()) => watching.pool_event(event),
+            event = next(events(&mut watching.pods)) => watching.pod_event(event),
+            event = next(events(&mut watching.former)) => watching.pods_changed(event),
             Some(ended) = watching.tasks.join_next() => match ended {
                 Err(aborted) if aborted.is_cancelled() => {}
                 Err(panicked) => return Err(WatchError::Panicked(panicked)),
@@ -73,13 +73,20 @@ pub(super) async fn run(
     }
 }
 
+/// Ends what it follows with itself.
 struct PodFollower {
     events: mpsc::Receiver<Event<Pod>>,
     task: AbortHandle,
 }
 
+impl Drop for PodFollower {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
 /// The next event; never, where nothing is followed or the follower ended, which its task tells.
-async fn next<T>(events: &mut Option<mpsc::Receiver<Event<T>>>) -> Event<T> {
+async fn next<T>(events: Option<&mut mpsc::Receiver<Event<T>>>) -> Event<T> {
     let event = match events {
         Some(events) => events.recv().await,
         None => None,
@@ -90,15 +97,8 @@ async fn next<T>(events: &mut Option<mpsc::Receiver<Event<T>>>) -> Event<T> {
     }
 }
 
-async fn next_of_pods(pods: &mut Option<PodFollower>) -> Event<Pod> {
-    let event = match pods {
-        Some(pods) => pods.events.recv().await,
-        None => None,
-    };
-    match event {
-        Some(event) => event,
-        None => std::future::pending().await,
-    }
+fn events(pods: &mut Option<PodFollower>) -> Option<&mut mpsc::Receiver<Event<Pod>>> {
+    pods.as_mut().map(|pods| &mut pods.events)
 }
 
 struct Watching<'a> {
@@ -107,13 +107,14 @@ struct Watching<'a> {
     view: View,
     conditions: Conditions<'a>,
     tasks: JoinSet<()>,
+    /// Of the Pods that the last known selector selects.
     pods: Option<PodFollower>,
+    /// Of the Pods that the former selector selects, until those of the new one are listed. How this watch is no
+    /// longer matters.
+    former: Option<PodFollower>,
     /// When the next version is to be made, if something changed.
     due: Option<Instant>,
     sender: watch::Sender<Option<Arc<Pool>>>,
-    readiness: &'a Readiness,
-    /// Held while there is no pool.
-    awaited: Option<Awaited>,
 }
 
 impl Watching<'_> {
@@ -159,18 +160,23 @@ impl Watching<'_> {
     }
 
     fn watch_pods(&mut self, todo: PodWatch) {
-        if todo == PodWatch::Keep {
-            return;
-        }
-        if let Some(former) = self.pods.take() {
-            former.task.abort();
-            self.conditions.ended(Resource::Pods);
-        }
-        if let PodWatch::Start(selector) = todo {
-            let labels = Some(selector.as_str().to_owned());
-            let pods = self.collection(Resource::Pods, String::new(), labels, None);
-            let (events, task) = self.follow(pods);
-            self.pods = Some(PodFollower { events, task });
+        match todo {
+            PodWatch::Keep => {}
+            PodWatch::Start(selector) => {
+                let labels = Some(selector.as_str().to_owned());
+                let pods = self.collection(Resource::Pods, String::new(), labels, None);
+                let (events, task) = self.follow(pods);
+                let before = self.pods.replace(PodFollower { events, task });
+                match self.former {
+                    None if self.view.has_pods() => self.former = before,
+                    // It has listed nothing that is in force.
+                    _ => drop(before),
+                }
+            }
+            PodWatch::Stop => {
+                (self.pods, self.former) = (None, None);
+                self.conditions.ended(Resource::Pods);
+            }
         }
     }
 
@@ -227,11 +233,30 @@ impl Watching<'_> {
         self.conditions.pool(None);
         let todo = self.view.clear();
         self.watch_pods(todo);
+        if self.sender.borrow().is_none() {
+            info!(pool = self.described, "there is no such pool (yet)");
+        }
         // At once: nobody is to be sent to a pool that is gone.
         self.publish();
     }
 
     fn pod_event(&mut self, event: Event<Pod>) {
+        const RESOURCE: Resource = Resource::Pods;
+        match event {
+            Event::Connected => self.conditions.connected(RESOURCE),
+            Event::Lost(trouble) => self.conditions.lost(RESOURCE, &trouble),
+            Event::Failed(trouble) => self.conditions.failed(RESOURCE, trouble),
+            Event::Listed(objects) => {
+                self.former = None;
+                self.view.switch();
+                self.pods_changed(Event::Listed(objects));
+            }
+            event @ (Event::Applied(_) | Event::Deleted { .. }) => self.pods_changed(event),
+        }
+    }
+
+    /// Takes what an event says of Pods.
+    fn pods_changed(&mut self, event: Event<Pod>) {
         const RESOURCE: Resource = Resource::Pods;
         match event {
             Event::Listed(objects) => {
@@ -247,27 +272,26 @@ impl Watching<'_> {
                     self.conditions.refused(RESOURCE, refusal);
                 }
                 self.view.set_pods(pods, &refusals);
-                self.changed();
             }
             Event::Applied(Ok(pod)) => {
                 self.conditions.settled(RESOURCE, &pod.identity.name);
-                self.view.set_pod(pod);
-                self.changed();
+                // Nine of ten changes are of no use. With 1,000 Pods and ten changes a second that saves four fifths of
+                // the work, with 5,000 Pods nine tenths (docs/performance.md).
+                if !self.view.set_pod(pod) {
+                    return;
+                }
             }
             Event::Applied(Err(refusal)) => {
                 self.conditions.refused(RESOURCE, &refusal);
                 self.view.refuse_pod(&refusal);
-                self.changed();
             }
             Event::Deleted { name } => {
                 self.conditions.settled(RESOURCE, &name);
                 self.view.remove_pod(&name);
-                self.changed();
             }
-            Event::Connected => self.conditions.connected(RESOURCE),
-            Event::Lost(trouble) => self.conditions.lost(RESOURCE, &trouble),
-            Event::Failed(trouble) => self.conditions.failed(RESOURCE, trouble),
+            Event::Connected | Event::Lost(_) | Event::Failed(_) => return,
         }
+        self.changed();
     }
 
     /// A version is due, soon: what comes until then goes into the same one.
@@ -294,26 +318,12 @@ impl Watching<'_> {
         if same {
             return;
         }
-        match &next {
-            Some(pool) if self.awaited.is_some() => {
-                info!(
-                    pool = self.described,
-                    endpoints = pool.members().len(),
-                    "pool is there"
-                );
-            }
-            Some(_) => {}
-            None => {
-                warn!(pool = self.described, "pool is gone, nothing can be picked");
-                let readiness = self.readiness;
-                self.awaited
-                    .get_or_insert_with(|| readiness.wait_for(self.described.clone()));
-            }
-        }
-        let there = next.is_some();
-        self.sender.send_replace(next);
-        if there {
-            self.awaited = None;
+        let described = &self.described;
+        let endpoints = next.as_ref().map(|pool| pool.members().len());
+        match (self.sender.send_replace(next), endpoints) {
+            (None, Some(endpoints)) => info!(pool = described, endpoints, "pool is there"),
+            (_, None) => warn!(pool = described, "pool is gone, nothing can be picked"),
+            (Some(_), Some(_)) => {}
         }
     }
 }

@@ -57,7 +57,7 @@ impl World {
         };
         let (pool, versions) = watch::channel(None);
         let readiness = Readiness::new();
-        let started = readiness.wait_for(POOL);
+        let started = readiness.wait_for("pool");
         let mut tasks = JoinSet::new();
         let supervisor = Supervisor::new(context);
         tasks.spawn(supervisor.run(versions, readiness, started, CancellationToken::new()));

@@ -30,7 +30,7 @@ pub(super) enum Mood {
 }
 
 type Lines = mpsc::UnboundedSender<io::Result<String>>;
-type Parameters = BTreeMap<String, String>;
+pub(super) type Parameters = BTreeMap<String, String>;
 
 struct Collection {
     objects: BTreeMap<String, Value>,
@@ -39,6 +39,7 @@ struct Collection {
     /// Changes up to this version are forgotten.
     forgotten: u64,
     watches: Vec<(Lines, Option<String>)>,
+    refuses_next_page: bool,
     list: Mood,
     watch: Mood,
     /// `list` or `watch` with its parameters, in order.
@@ -63,6 +64,7 @@ impl Api {
             history: Vec::new(),
             forgotten: 0,
             watches: Vec::new(),
+            refuses_next_page: false,
             list: Mood::Well,
             watch: Mood::Well,
             asked: Vec::new(),
@@ -138,6 +140,11 @@ impl Api {
             self.set(resource, mood.clone(), mood.clone());
             self.cut(resource);
         }
+    }
+
+    /// The next further page of a list is not to be had any more.
+    pub(super) fn refuse_next_page(&self, resource: &str) {
+        self.with(resource, |collection| collection.refuses_next_page = true);
     }
 
     /// Breaks the open watches off.
@@ -233,6 +240,9 @@ impl Api {
             let start: usize = parameters
                 .get("continue")
                 .map_or(0, |token| token.parse().unwrap());
+            if start > 0 && std::mem::take(&mut collection.refuses_next_page) {
+                return status(410, "the provided continue parameter is too old");
+            }
             let limit: usize = parameters["limit"].parse().unwrap();
             let items: Vec<_> = selected.skip(start).take(limit + 1).cloned().collect();
             let mut metadata = json!({ "resourceVersion": version });

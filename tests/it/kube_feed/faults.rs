@@ -50,7 +50,6 @@ async fn a_version_of_the_pool_that_cannot_be_read_leaves_the_former_one_in_forc
     .await;
     assert_eq!(watched.shown(), "10.0.0.1:8000 10.0.0.2:8000");
     assert_eq!(watched.counted("inferencepools").2, 1.0);
-    assert!(watched.readiness.detail().ready);
     // Also after a list that gives nothing else.
     api.cut(POOLS);
     eventually("watched again", || api.watches(POOLS) == 1).await;
@@ -158,13 +157,40 @@ async fn without_permission_the_known_is_kept_and_the_advice_given() {
     let advice = "pods: we may not list pods in namespace prod: grant the service account get, list and watch of pods there";
     assert!(told.contains(advice), "{told}");
     assert_eq!(watched.shown(), "10.0.0.1:8000 10.0.0.2:8000");
-    assert!(watched.readiness.detail().ready);
     assert_eq!(watched.counted("pods").0, 0.0);
     api.delete(PODS, "x");
     api.set(PODS, Mood::Well, Mood::Well);
     watched.shows("10.0.0.2:8000").await;
     eventually("it is taken back", || watched.degraded().is_empty()).await;
     assert_eq!(watched.counted("pods").0, 1.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_api_server_says_in_its_first_moments_is_counted_and_not_told() {
+    let (api, watched) = two_pods().await;
+    // It has not loaded the roles yet, then not the definitions.
+    for (code, message) in [(403, "pods is forbidden"), (404, "not found")] {
+        api.set_all(&Mood::Fails(code, message));
+        let errors = watched.counted("pods").1;
+        for _ in 0..100 {
+            tokio::time::sleep(Duration::from_millis(15)).await;
+            assert_eq!(watched.degraded(), "");
+        }
+        assert!(watched.counted("pods").1 >= errors + 2.0, "{code}");
+        assert_eq!(watched.counted("pods").0, 0.0);
+        api.set_all(&Mood::Well);
+        eventually("well again", || watched.counted("pods").0 == 1.0).await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+    }
+    // What lasts is told soon.
+    api.set_all(&Mood::Fails(403, "pods is forbidden"));
+    let begun = tokio::time::Instant::now();
+    eventually("it is told", || watched.degraded().contains("we may not")).await;
+    assert!(
+        begun.elapsed() < Duration::from_secs(7),
+        "{:?}",
+        begun.elapsed()
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -200,7 +226,7 @@ async fn without_the_crd_we_live_and_wait_for_it() {
         told.contains("has no inferencepools.inference.networking.k8s.io of version v1"),
         "{told}"
     );
-    assert!(!watched.readiness.detail().ready);
+    assert_eq!(watched.shown(), "gone");
     // Not asked more often than every few seconds.
     tokio::time::sleep(Duration::from_secs(60)).await;
     let before = api.asked(POOLS).len();
@@ -214,7 +240,6 @@ async fn without_the_crd_we_live_and_wait_for_it() {
     api.put(POOLS, inference_pool("a", &[8000]));
     watched.shows("10.0.0.1:8000").await;
     assert_eq!(watched.degraded(), "");
-    assert!(watched.readiness.detail().ready);
 }
 
 #[tokio::test(start_paused = true)]
@@ -253,7 +278,6 @@ async fn whatever_the_api_server_says_the_known_stays_in_force_until_it_is_well_
             ),
             (0.0, 0.0)
         );
-        assert!(watched.readiness.detail().ready);
         api.set_all(&Mood::Well);
         eventually("well again", || watched.degraded().is_empty()).await;
         assert_eq!(

@@ -43,6 +43,12 @@ async fn without_the_api_server_picks_go_on_and_changes_are_caught_up_with_when_
         }
         let (status, why) = world.readyz().await;
         assert_eq!((status, &why["degraded"]), (200, &json!({})));
+        // A server that starts has no roles loaded, and refuses whoever asks.
+        let log = world.picker.logged();
+        let mut told = log
+            .lines()
+            .filter(|line| line.contains("kubernetes watch fails"));
+        assert!(told.all(|line| !line.contains("we may not")), "{log}");
     })
     .await;
 }

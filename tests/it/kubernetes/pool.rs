@@ -42,7 +42,7 @@ async fn without_its_pool_a_picker_is_alive_and_not_ready_and_says_which_it_awai
         until("the pool is awaited by name", async || {
             let (status, why) = world.readyz().await;
             let awaited = why["awaited"].as_array()?;
-            (status == 503 && awaited.iter().any(|what| *what == described)).then_some(())
+            (status == 503 && *awaited == [described.as_str()]).then_some(())
         })
         .await;
         assert_eq!(
@@ -60,7 +60,7 @@ async fn without_its_pool_a_picker_is_alive_and_not_ready_and_says_which_it_awai
         world.namespace.delete_pool(POOL).await;
         let why = is_ready(world, false).await;
         let awaited = why["awaited"].as_array().unwrap();
-        assert!(awaited.iter().any(|what| *what == described), "{why}");
+        assert_eq!(*awaited, [described.as_str()], "{why}");
         let refused = world.try_ask(&ids(1, 300)).await;
         assert_eq!(refused.status, 503, "{:?}", refused.body);
         assert_eq!(

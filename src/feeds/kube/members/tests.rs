@@ -114,7 +114,7 @@ fn every_target_port_is_an_endpoint_of_its_own() {
 #[test]
 fn active_ports_narrow_the_ports_and_keep_their_ranks() {
     let mut a = pod("a", "10.0.0.1");
-    a.active_ports = Some(vec![8001, 9999]);
+    a.active_ports = Some([8001, 9999].into());
     let members = made(&[8000, 8001, 8002], &[a]);
     assert_eq!(members.len(), 1);
     assert_eq!(members[0].endpoint.name.as_str(), "prod/a-rank-1");
@@ -124,7 +124,7 @@ fn active_ports_narrow_the_ports_and_keep_their_ranks() {
 #[test]
 fn a_pod_whose_active_ports_are_no_target_ports_gets_no_traffic_and_is_told_of() {
     let mut a = pod("a", "10.0.0.1");
-    a.active_ports = Some(vec![9999]);
+    a.active_ports = Some([9999].into());
     let made = members("prod", &ports(&[8000]), [&a]);
     assert_eq!(made.pool.members().len(), 0);
     let notes: Vec<_> = made.notes.into_iter().collect();
@@ -237,8 +237,8 @@ fn a_reused_address_belongs_to_the_pod_that_lives() {
 #[test]
 fn pods_of_one_node_address_share_it_by_their_active_ports() {
     let (mut a, mut b) = (pod("a", "10.0.0.1"), pod("b", "10.0.0.1"));
-    a.active_ports = Some(vec![8000]);
-    b.active_ports = Some(vec![8001]);
+    a.active_ports = Some([8000].into());
+    b.active_ports = Some([8001].into());
     let expected = ["prod/a-rank-0 10.0.0.1:8000", "prod/b-rank-1 10.0.0.1:8001"];
     assert_eq!(shape(&[8000, 8001], &[a, b]), expected);
 }
@@ -246,7 +246,7 @@ fn pods_of_one_node_address_share_it_by_their_active_ports() {
 fn any_pod() -> impl Strategy<Value = Pod> {
     let life = (any::<bool>(), any::<bool>(), any::<bool>(), 0_i64..3);
     let place = (0_u8..6, prop::option::of(0_u8..4));
-    let active = prop::option::of(prop::collection::vec(8000_u16..8004, 0..3));
+    let active = prop::option::of(prop::collection::btree_set(8000_u16..8004, 0..3));
     (place, life, active).prop_map(
         |((name, ip), (ready, terminating, finished, second), active)| {
             let mut pod = pod(&format!("p{name}"), "10.0.0.1");

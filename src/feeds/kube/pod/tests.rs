@@ -56,7 +56,7 @@ fn everything_that_is_used_is_read() {
     assert!(pod.ready && !pod.terminating && !pod.finished);
     assert_eq!(pod.created.unwrap().to_string(), "2026-11-29T10:00:00Z");
     assert_eq!(pod.labels["app"], "vllm");
-    assert_eq!(pod.active_ports, Some(vec![8000, 8001]));
+    assert_eq!(pod.active_ports, Some([8000, 8001].into()));
     let expected = Hints {
         live_port: Some(6557),
         replay_port: Some(6558),
@@ -197,6 +197,20 @@ fn an_annotation_that_means_nothing_is_told_and_ignored() {
 }
 
 #[test]
+fn an_annotation_as_long_as_they_may_be_is_told_in_a_few_short_lines() {
+    let mut pod = whole();
+    pod["metadata"]["annotations"] = json!({
+        "llm-d.ai/active-ports": "http,".repeat(50_000),
+        "warmpath.dev/kv-events-port": "5".repeat(250_000),
+    });
+    let oddities = read(&pod).oddities;
+    assert!(oddities.len() <= 10, "{}", oddities.len());
+    assert!(oddities.iter().all(|line| line.len() < 250), "{oddities:?}");
+    pod["metadata"]["annotations"] = json!({"llm-d.ai/active-ports": "8000,".repeat(50_000)});
+    assert_eq!(read(&pod).active_ports, Some([8000].into()));
+}
+
+#[test]
 fn the_newer_annotation_of_active_ports_comes_first_and_readable_ports_count() {
     let active = |annotations: Value| {
         let pod = read(&with("/metadata/annotations", annotations));
@@ -207,16 +221,16 @@ fn the_newer_annotation_of_active_ports_comes_first_and_readable_ports_count() {
         "inference.networking.k8s.io/active-ports",
     );
     assert_eq!(active(json!({})), (None, 0));
-    assert_eq!(active(json!({old: "8001"})), (Some(vec![8001]), 0));
+    assert_eq!(active(json!({old: "8001"})), (Some([8001].into()), 0));
     assert_eq!(
         active(json!({new: "8000", old: "8001"})),
-        (Some(vec![8000]), 0)
+        (Some([8000].into()), 0)
     );
     assert_eq!(
         active(json!({new: "8000,x,8001"})),
-        (Some(vec![8000, 8001]), 1)
+        (Some([8000, 8001].into()), 1)
     );
-    assert_eq!(active(json!({new: " "})), (Some(vec![]), 0));
+    assert_eq!(active(json!({new: " "})), (Some([].into()), 0));
 }
 
 #[test]

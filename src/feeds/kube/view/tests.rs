@@ -71,6 +71,37 @@ fn another_selector_keeps_the_old_pool_until_its_pods_are_listed() {
         PodWatch::Start(_)
     ));
     assert_eq!(shown(&mut view), addresses(&["10.0.0.1:80", "10.0.0.2:80"]));
+    view.remove_pod("x");
+    assert_eq!(shown(&mut view), addresses(&["10.0.0.2:80"]));
+    assert_eq!(view.set_spec(spec("b", &[82])), PodWatch::Keep);
+    view.switch();
+    view.set_pods(vec![pod("x", "10.0.0.1")], &[]);
+    assert_eq!(shown(&mut view), addresses(&["10.0.0.1:82"]));
+}
+
+#[test]
+fn a_selector_that_is_taken_back_is_listed_anew() {
+    let mut view = view_of(vec![pod("x", "10.0.0.1")]);
+    view.set_spec(spec("b", &[81]));
+    assert!(matches!(
+        view.set_spec(spec("a", &[82])),
+        PodWatch::Start(_)
+    ));
+    assert_eq!(shown(&mut view), addresses(&["10.0.0.1:80"]));
+    view.switch();
+    view.set_pods(vec![pod("y", "10.0.0.2")], &[]);
+    assert_eq!(shown(&mut view), addresses(&["10.0.0.2:82"]));
+}
+
+#[test]
+fn of_two_selectors_before_the_first_list_the_last_one_counts() {
+    let mut view = View::new("prod".to_owned());
+    view.set_spec(spec("a", &[80]));
+    assert!(matches!(
+        view.set_spec(spec("b", &[81])),
+        PodWatch::Start(_)
+    ));
+    view.switch();
     view.set_pods(vec![pod("x", "10.0.0.1")], &[]);
     assert_eq!(shown(&mut view), addresses(&["10.0.0.1:81"]));
 }
@@ -122,9 +153,20 @@ fn changes_that_are_none_of_ours_are_the_same_version() {
     let (before, _) = view.pool();
     let mut same = pod("x", "10.0.0.1");
     same.identity.version = "6".to_owned();
-    view.set_pod(same);
+    assert!(!view.set_pod(same.clone()), "nothing that is used");
+    same.finished = true;
+    same.address = None;
+    assert!(view.set_pod(same.clone()));
+    same.finished = false;
+    assert!(view.set_pod(same), "used, but no other pool");
+    let (between, _) = view.pool();
+    view.set_pod(pod("x", "10.0.0.1"));
     let (after, _) = view.pool();
-    assert!(Arc::ptr_eq(&before.unwrap(), &after.unwrap()));
+    assert_eq!(after, before);
+    view.set_pods(vec![pod("x", "10.0.0.1")], &[]);
+    let (listed, _) = view.pool();
+    assert_eq!(between.unwrap().members().len(), 0);
+    assert!(Arc::ptr_eq(&after.unwrap(), &listed.unwrap()));
 }
 
 #[test]
