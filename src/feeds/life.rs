@@ -274,7 +274,7 @@ impl Life {
             router,
             waker,
             profiles,
-            ..
+            pick_metrics,
         } = &self.audience;
         let mut endpoint = standing.whole.clone();
         if let Some(rank) = rank {
@@ -282,7 +282,9 @@ impl Life {
             endpoint.rank = Some(rank);
         }
         info!(endpoint = %endpoint.name, address = %endpoint.address, "endpoint joined");
+        let name = endpoint.name.clone();
         let id = router.join(endpoint);
+        pick_metrics.meet(id, &name);
         router.set_ready(id, standing.ready);
         waker.hang(id, Arc::clone(&self.bell));
         if let Some(profile) = &standing.profile {

@@ -34,8 +34,8 @@ pub struct EventHints {
     /// Port of the replay socket of rank 0.
     pub replay_port: Option<u16>,
     /// The data-parallel rank that this endpoint is, where each rank has a server of its own:
-    /// its sockets are then so many ports on.
-    pub rank: u32,
+    /// its sockets are then so many ports on. `None`: the source knows of no such thing.
+    pub rank: Option<u32>,
 }
 
 /// A set of endpoints; names and addresses are unique in it.
