@@ -169,6 +169,7 @@ impl Life {
         if relabelled {
             standing.whole.labels = member.endpoint.labels.clone();
         }
+        let became_ready = member.ready && !standing.ready;
         standing.ready = member.ready;
         for &id in standing.endpoints.values() {
             router.set_ready(id, member.ready);
@@ -190,7 +191,11 @@ impl Life {
             info!(endpoint = %self.name, restarts = member.restarts, "engine's container was restarted");
             let since = standing.presence.counted(now);
             self.restarted(&standing, since, now);
-            drop(standing);
+        }
+        drop(standing);
+        // One that has just become ready answers by now: its first requests should find its
+        // report, and its ranks.
+        if restarted || became_ready {
             self.bell.notify_one();
             self.ask_again.notify_one();
         }

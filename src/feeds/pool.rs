@@ -38,6 +38,10 @@ pub struct EventHints {
     pub rank: Option<u32>,
 }
 
+/// No deployment has higher data-parallel ranks, for their sockets' ports would hardly fit. What
+/// an engine says of others is nonsense, and must not make an endpoint each.
+pub const LAST_RANK: u32 = 1023;
+
 /// A set of endpoints; names and addresses are unique in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pool {

@@ -15,6 +15,7 @@ use tracing::debug;
 
 use super::client::{Answer, Ask};
 use super::kv_events::Source;
+use super::pool::LAST_RANK;
 use crate::routing::endpoint::EndpointName;
 use crate::tokens::ServedModel;
 
@@ -215,7 +216,7 @@ fn read_sources(body: &[u8], engine: IpAddr) -> Option<Events> {
     let told: BTreeMap<String, Told> = serde_json::from_slice(body).ok()?;
     let mut ranks = BTreeMap::new();
     for (rank, told) in told {
-        let rank: u32 = rank.parse().ok()?;
+        let rank = rank.parse().ok().filter(|rank| *rank <= LAST_RANK)?;
         let publishes =
             told.enable_kv_cache_events != Some(false) && told.publisher.as_deref() != Some("null");
         if !publishes {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+
 use super::*;
 use crate::routing::block::{Scope, Sequence};
 use crate::routing::endpoint::Report;
@@ -173,4 +175,25 @@ fn an_engine_that_was_away_is_cold_when_it_is_back_and_a_late_count_changes_noth
         views(&world)[0].report.is_some(),
         "a report of the new life"
     );
+}
+
+#[test]
+fn an_engine_that_becomes_ready_is_asked_for_its_report_and_its_ranks_at_once() {
+    let world = world();
+    let not_ready = Member {
+        ready: false,
+        ..member(0)
+    };
+    let life = life(&world, not_ready.clone());
+    let bell = life.profile_bell();
+    let rings = || {
+        let report = life.report_wanted().now_or_never().is_some();
+        (report, bell.notified().now_or_never().is_some())
+    };
+    life.change(&not_ready, Instant::now());
+    assert_eq!(rings(), (false, false));
+    life.change(&member(0), Instant::now());
+    assert_eq!(rings(), (true, true));
+    life.change(&member(0), Instant::now());
+    assert_eq!(rings(), (false, false), "it was ready already");
 }

@@ -65,6 +65,13 @@ fn no_sources_or_only_disabled_ones_mean_that_events_are_off() {
 }
 
 #[test]
+fn ranks_that_no_deployment_has_are_no_answer() {
+    let sources = |rank: u32| read_sources(format!(r#"{{"{rank}":{{}}}}"#).as_bytes(), ENGINE);
+    assert!(matches!(sources(LAST_RANK), Some(Events::Told(_))));
+    assert_eq!(sources(LAST_RANK + 1), None);
+}
+
+#[test]
 fn a_socket_out_of_reach_says_why() {
     let why = told(r#"{"0":{"endpoint":"ipc:///tmp/x"}}"#)[&0]
         .clone()
