@@ -161,6 +161,7 @@ fn an_engine_that_was_away_is_cold_when_it_is_back_and_a_late_count_changes_noth
     let life = life(&world, member(0));
     let start = Instant::now();
     let at = |seconds| start + Duration::from_secs(seconds);
+    life.report(&fresh(), at(0), at(0));
     drop(pick(&world, 1, at(0)));
     life.report(&finding(ReportOutcome::Failed, true), at(2), at(2));
     life.report(&fresh(), at(4), at(4));
