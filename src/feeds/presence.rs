@@ -13,7 +13,8 @@
 //! count that comes late.
 //!
 //! Engines need seconds to start and are asked every two seconds at the least, so that their
-//! absence is always seen; only a process that is back within one interval is not.
+//! absence is seen (by luck where there is no state report: such an engine is asked twice a minute);
+//! only a process that is back within one interval is not.
 
 use std::time::Instant;
 
