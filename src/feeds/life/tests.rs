@@ -102,7 +102,7 @@ fn ranks_join_before_the_whole_leaves_and_the_other_way_round() {
     life.divide(&BTreeSet::new());
     assert_eq!(names(&world), ["ns/pod"]);
     assert_eq!(world.profiles.lock().len(), 1);
-    life.end();
+    Life::end(&[Arc::clone(&life)]);
     assert_eq!(names(&world), Vec::<String>::new());
     assert!(world.profiles.lock().is_empty());
     assert_eq!(life.divide(&BTreeSet::from([0, 1])), BTreeMap::new());

@@ -182,7 +182,7 @@ async fn a_bell_makes_an_idle_endpoint_be_asked_at_once() {
     };
     tokio::join!(bench.run(Duration::from_secs(1)), ring);
     assert_eq!(bench.double.times_ms(), [0, 300]);
-    bench.life.end();
+    Life::end(&[Arc::clone(&bench.life)]);
     assert!(
         bench.waker.bells.read().is_empty(),
         "the bell goes with the endpoint"
