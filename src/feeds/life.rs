@@ -38,6 +38,18 @@ pub struct Audience {
     pub pick_metrics: Arc<PickMetrics>,
 }
 
+impl Audience {
+    /// These endpoints left.
+    fn forget(&self, gone: &[EndpointId]) {
+        self.router.leave_all(gone);
+        for &id in gone {
+            self.waker.take_down(id);
+            self.profiles.lock().remove(&id);
+            self.pick_metrics.forget(id);
+        }
+    }
+}
+
 /// One life of one member of the pool.
 pub struct Life {
     audience: Audience,
@@ -94,12 +106,13 @@ impl Life {
         Arc::new(life)
     }
 
-    /// It left, and its endpoints with it. Whatever its tasks still say comes to nothing.
-    pub fn end(&self) {
-        let gone = std::mem::take(&mut self.standing.lock().endpoints);
-        for id in gone.into_values() {
-            self.leave(id);
-        }
+    /// These left, all of one audience, and their endpoints with them. Whatever their tasks still
+    /// say comes to nothing.
+    pub fn end(lives: &[Arc<Self>]) {
+        let Some(first) = lives.first() else { return };
+        let take = |life: &Arc<Self>| std::mem::take(&mut life.standing.lock().endpoints);
+        let gone: Vec<EndpointId> = lives.iter().flat_map(take).map(|(_, id)| id).collect();
+        first.audience.forget(&gone);
     }
 
     /// The member's name, also that of its endpoint while it is one.
@@ -169,6 +182,7 @@ impl Life {
         if relabelled {
             standing.whole.labels = member.endpoint.labels.clone();
         }
+        let became_ready = member.ready && !standing.ready;
         standing.ready = member.ready;
         for &id in standing.endpoints.values() {
             router.set_ready(id, member.ready);
@@ -190,7 +204,11 @@ impl Life {
             info!(endpoint = %self.name, restarts = member.restarts, "engine's container was restarted");
             let since = standing.presence.counted(now);
             self.restarted(&standing, since, now);
-            drop(standing);
+        }
+        drop(standing);
+        // One that has just become ready answers by now: its first requests should find its
+        // report, and its ranks.
+        if restarted || became_ready {
             self.bell.notify_one();
             self.ask_again.notify_one();
         }
@@ -244,22 +262,20 @@ impl Life {
         for &rank in &joining {
             self.join(&mut standing, rank);
         }
-        let leaving: Vec<Option<u32>> = standing
-            .endpoints
-            .keys()
-            .filter(|rank| !wanted.contains(rank))
-            .copied()
-            .collect();
-        for rank in &leaving {
-            if let Some(id) = standing.endpoints.remove(rank) {
-                self.leave(id);
-            }
-        }
+        let mut gone = Vec::new();
+        standing.endpoints.retain(|rank, id| {
+            let stays = wanted.contains(rank);
+            gone.extend((!stays).then_some(*id));
+            stays
+        });
+        let endpoints = standing.endpoints.clone();
+        drop(standing);
+        self.audience.forget(&gone);
         if !joining.is_empty() {
             info!(endpoint = %self.name, ?ranks, "data-parallel ranks to pick among");
             self.bell.notify_one();
         }
-        standing.endpoints.clone()
+        endpoints
     }
 
     fn restarted(&self, standing: &Standing, since: Option<Instant>, now: Instant) {
@@ -274,7 +290,7 @@ impl Life {
             router,
             waker,
             profiles,
-            ..
+            pick_metrics,
         } = &self.audience;
         let mut endpoint = standing.whole.clone();
         if let Some(rank) = rank {
@@ -282,25 +298,14 @@ impl Life {
             endpoint.rank = Some(rank);
         }
         info!(endpoint = %endpoint.name, address = %endpoint.address, "endpoint joined");
+        let name = endpoint.name.clone();
         let id = router.join(endpoint);
+        pick_metrics.meet(id, &name);
         router.set_ready(id, standing.ready);
         waker.hang(id, Arc::clone(&self.bell));
         if let Some(profile) = &standing.profile {
             profiles.lock().insert(id, profile.clone());
         }
         standing.endpoints.insert(rank, id);
-    }
-
-    fn leave(&self, id: EndpointId) {
-        let Audience {
-            router,
-            waker,
-            profiles,
-            pick_metrics,
-        } = &self.audience;
-        router.leave(id);
-        waker.take_down(id);
-        profiles.lock().remove(&id);
-        pick_metrics.forget(id);
     }
 }

@@ -142,7 +142,11 @@ impl<A: Ask> ReportLoop<A> {
             let wakeful = finding.outcome != ReportOutcome::NoPage;
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                () = self.life.report_wanted(), if wakeful => {}
+                () = self.life.report_wanted(), if wakeful => {
+                    // Short requests on idle ranks ring all the time; a report need not be
+                    // younger than that of a busy endpoint.
+                    tokio::time::sleep_until(asked + self.settings.busy_interval()).await;
+                }
             }
         }
     }
@@ -152,7 +156,7 @@ impl<A: Ask> ReportLoop<A> {
         let computing = match outcome {
             ReportOutcome::NoPage => return NO_PAGE_INTERVAL,
             // Requests that came past us keep an engine busy as well.
-            ReportOutcome::Fresh(report) => report.running + report.waiting > 0,
+            ReportOutcome::Fresh(report) => report.is_busy(),
             ReportOutcome::Failed => false,
         };
         if computing || self.life.is_busy() {

@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use super::pool::LAST_RANK;
 use crate::routing::endpoint::Report;
 use crate::routing::tokens::TokenCount;
 
@@ -119,7 +120,7 @@ impl Gathered {
             return;
         };
         let rank = label(&labels, "engine").and_then(|rank| rank.parse().ok());
-        if let Some(rank) = rank {
+        if let Some(rank) = rank.filter(|rank| *rank <= LAST_RANK) {
             let of_rank = self.ranks.entry(rank).or_default();
             of_rank.sample(series, &labels, value);
         }

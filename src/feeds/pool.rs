@@ -34,9 +34,13 @@ pub struct EventHints {
     /// Port of the replay socket of rank 0.
     pub replay_port: Option<u16>,
     /// The data-parallel rank that this endpoint is, where each rank has a server of its own:
-    /// its sockets are then so many ports on.
-    pub rank: u32,
+    /// its sockets are then so many ports on. `None`: the source knows of no such thing.
+    pub rank: Option<u32>,
 }
+
+/// No deployment has higher data-parallel ranks, for their sockets' ports would hardly fit. What
+/// an engine says of others is nonsense, and must not make an endpoint each.
+pub const LAST_RANK: u32 = 1023;
 
 /// A set of endpoints; names and addresses are unique in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -13,7 +13,8 @@
 //! count that comes late.
 //!
 //! Engines need seconds to start and are asked every two seconds at the least, so that their
-//! absence is always seen; only a process that is back within one interval is not.
+//! absence is seen (by luck where there is no state report: such an engine is asked twice a minute);
+//! only a process that is back within one interval is not.
 
 use std::time::Instant;
 
@@ -23,6 +24,8 @@ const FAILURES_OF_SILENCE: u32 = 3;
 /// What was seen of one engine's comings and goings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Presence {
+    /// It answered once: before that it was away because it had not started, and no count tells of that.
+    met: bool,
     /// In a row.
     failures: u32,
     away: Option<Absence>,
@@ -67,9 +70,10 @@ impl Presence {
     /// if it was away.
     pub fn answered(&mut self) -> Option<Instant> {
         self.failures = 0;
+        let met = std::mem::replace(&mut self.met, true);
         let absence = self.away.take()?;
         self.gone_until = Some(absence.last);
-        match (absence.told, absence.refused) {
+        match (absence.told || !met, absence.refused) {
             (true, _) => {}
             (false, true) => self.owed = self.owed.saturating_add(1),
             (false, false) => self.doubtful = true,
@@ -110,14 +114,16 @@ mod tests {
         }
     }
 
+    /// With an engine that has answered.
     fn clock() -> (Clock, Presence) {
-        (Clock(Instant::now()), Presence::default())
+        let mut presence = Presence::default();
+        assert_eq!(presence.answered(), None);
+        (Clock(Instant::now()), presence)
     }
 
     #[test]
     fn a_refusal_ends_what_came_before_it_when_the_engine_is_back() {
         let (clock, mut presence) = clock();
-        assert_eq!(presence.answered(), None);
         presence.failed(clock.at(2), true);
         presence.failed(clock.at(4), true);
         assert_eq!(presence.answered(), Some(clock.at(4)));
@@ -132,6 +138,20 @@ mod tests {
         assert_eq!(presence.counted(clock.at(40)), Some(clock.at(2)));
         // The next restart was seen by nobody.
         assert_eq!(presence.counted(clock.at(90)), Some(clock.at(90)));
+    }
+
+    #[test]
+    fn a_count_never_tells_of_the_wait_for_the_first_start() {
+        for refused in [true, false] {
+            let (clock, _) = clock();
+            let mut presence = Presence::default();
+            for seconds in 0..3 {
+                presence.failed(clock.at(seconds), refused);
+            }
+            presence.answered();
+            // A restart that nobody saw.
+            assert_eq!(presence.counted(clock.at(90)), Some(clock.at(90)));
+        }
     }
 
     #[test]

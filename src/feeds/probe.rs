@@ -10,15 +10,19 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 use tracing::debug;
 
 use super::client::{Answer, Ask};
 use super::kv_events::Source;
+use super::pool::LAST_RANK;
 use crate::routing::endpoint::EndpointName;
 use crate::tokens::ServedModel;
 
 const DEADLINE: Duration = Duration::from_secs(2);
 const INTERVAL: Duration = Duration::from_secs(60);
+/// However often it is said to be back: each rank of it says so, and each gap in its events.
+const MIN_INTERVAL: Duration = Duration::from_secs(1);
 /// An engine takes half a minute to start: growing pauses up to this cost it nothing and lose little.
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
 const MIN_BACKOFF: Duration = Duration::from_millis(250);
@@ -64,6 +68,7 @@ impl<A: Ask> ProbeLoop<A> {
     pub async fn run(self) {
         let mut backoff = MIN_BACKOFF;
         loop {
+            let asked = Instant::now();
             let complete = self.ask_once().await;
             let pause = if complete {
                 backoff = MIN_BACKOFF;
@@ -73,9 +78,12 @@ impl<A: Ask> ProbeLoop<A> {
                 backoff = (backoff * 2).min(MAX_BACKOFF);
                 pause
             };
+            let next = Instant::now() + pause.mul_f64(0.9 + 0.2 * fastrand::f64());
             tokio::select! {
-                () = tokio::time::sleep(pause.mul_f64(0.9 + 0.2 * fastrand::f64())) => {}
-                () = self.came_back.notified() => {}
+                () = tokio::time::sleep_until(next) => {}
+                () = self.came_back.notified() => {
+                    tokio::time::sleep_until(next.min(asked + MIN_INTERVAL)).await;
+                }
             }
         }
     }
@@ -208,7 +216,7 @@ fn read_sources(body: &[u8], engine: IpAddr) -> Option<Events> {
     let told: BTreeMap<String, Told> = serde_json::from_slice(body).ok()?;
     let mut ranks = BTreeMap::new();
     for (rank, told) in told {
-        let rank: u32 = rank.parse().ok()?;
+        let rank = rank.parse().ok().filter(|rank| *rank <= LAST_RANK)?;
         let publishes =
             told.enable_kv_cache_events != Some(false) && told.publisher.as_deref() != Some("null");
         if !publishes {

@@ -163,14 +163,26 @@ impl Supervisor {
 
     fn apply(&mut self, current: &Pool, next: &Pool) {
         let diff = current.diff(next);
-        for member in &diff.left {
-            self.leave(&member.endpoint.name);
-        }
+        let gone: Vec<Group> = diff
+            .left
+            .iter()
+            .filter_map(|member| self.groups.remove(&member.endpoint.name))
+            .collect();
         for member in diff.joined {
             self.join(member);
         }
         for member in &diff.changed {
             self.change(member);
+        }
+        // Last, so that there is somebody to be picked at any moment: a whole pool may have got
+        // other ports or names. All at once, because it takes as long as for one.
+        for group in &gone {
+            info!(endpoint = %group.life.name(), address = %group.life.address(), "endpoint left");
+        }
+        let lives: Vec<Arc<Life>> = gone.iter().map(|group| Arc::clone(&group.life)).collect();
+        Life::end(&lives);
+        for group in gone {
+            group.stop.cancel();
         }
     }
 
@@ -196,14 +208,6 @@ impl Supervisor {
         if let Some(group) = self.groups.get(&member.endpoint.name) {
             info!(endpoint = %member.endpoint.name, ready = member.ready, "endpoint changed");
             group.life.change(member, Instant::now());
-        }
-    }
-
-    fn leave(&mut self, endpoint: &EndpointName) {
-        if let Some(group) = self.groups.remove(endpoint) {
-            info!(%endpoint, address = %group.life.address(), "endpoint left");
-            group.life.end();
-            group.stop.cancel();
         }
     }
 

@@ -68,8 +68,7 @@ impl Tally {
             return;
         }
         let quiet = now.duration_since(*self.quiet_since.get_or_insert(now));
-        let is_empty = report.running == 0 && report.waiting == 0;
-        self.foreign |= (is_empty && quiet >= GRACE) || quiet >= LONGEST_DECODE;
+        self.foreign |= (!report.is_busy() && quiet >= GRACE) || quiet >= LONGEST_DECODE;
     }
 }
 

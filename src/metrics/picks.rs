@@ -1,7 +1,7 @@
 //! Metrics of picks: what was chosen, by which figures, and how the prediction turned out.
 //!
-//! Labels come from closed sets and from the pool's endpoint names. A series of an endpoint is made when it is
-//! first picked and taken away by [`PickMetrics::forget`], so a pool that rolls for years holds no old names.
+//! Labels come from closed sets and from the pool's endpoint names. A series of an endpoint is made by
+//! [`PickMetrics::meet`] and taken away by [`PickMetrics::forget`], so a pool that rolls for years holds no old names.
 //! [`PickMetrics::picked`] was measured at 0.3 µs with 100 endpoints.
 
 mod endpoints;
@@ -13,7 +13,7 @@ use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, Opts, Regi
 
 pub use self::endpoints::EndpointSeries;
 use self::endpoints::Endpoints;
-use crate::routing::endpoint::EndpointId;
+use crate::routing::endpoint::{EndpointId, EndpointName};
 use crate::routing::router::{Decision, Exclusion, Refusal};
 
 /// Why a request was routed on load alone.
@@ -195,13 +195,14 @@ impl PickMetrics {
         })
     }
 
-    /// A pick was made, in so much time. `load_only` tells why the content was not looked at.
+    /// A pick was made, in so much time. `load_only` tells why the content was not looked at. The series of its
+    /// endpoint, if that has not left meanwhile.
     pub fn picked(
         &self,
         decision: &Decision,
         load_only: Option<LoadOnly>,
         took: Duration,
-    ) -> Arc<EndpointSeries> {
+    ) -> Option<Arc<EndpointSeries>> {
         self.duration.observe(took.as_secs_f64());
         self.queued_tokens.observe(as_f64(decision.queued.get()));
         match load_only {
@@ -212,7 +213,7 @@ impl PickMetrics {
             }
         }
         self.guards.count(decision);
-        self.endpoints.picked(decision.id, &decision.name)
+        self.endpoints.picked(decision.id)
     }
 
     /// The body is not what its path and type say.
@@ -261,7 +262,12 @@ impl PickMetrics {
         self.predictions.with_label_values(&[result.as_str()]).inc();
     }
 
-    /// An endpoint left: its series go, unless a newer life of the same name has been picked already.
+    /// An endpoint joins, not ready yet: it has series from now on.
+    pub fn meet(&self, id: EndpointId, name: &EndpointName) {
+        self.endpoints.meet(id, name);
+    }
+
+    /// An endpoint left: its series go, unless a newer life of the same name has joined already.
     pub fn forget(&self, id: EndpointId) {
         self.endpoints.forget(id);
     }

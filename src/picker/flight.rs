@@ -18,7 +18,8 @@ pub struct PickedFlight {
     reservation: Option<Reservation>,
     record: Arc<Record>,
     metrics: Arc<PickMetrics>,
-    series: Arc<EndpointSeries>,
+    /// `None` if its endpoint left as it was picked.
+    series: Option<Arc<EndpointSeries>>,
     picked_at: Instant,
     ended: Ended,
 }
@@ -29,7 +30,7 @@ impl PickedFlight {
         reservation: Reservation,
         record: Arc<Record>,
         metrics: Arc<PickMetrics>,
-        series: Arc<EndpointSeries>,
+        series: Option<Arc<EndpointSeries>>,
         picked_at: Instant,
     ) -> Self {
         Self {
@@ -65,7 +66,9 @@ impl PickedFlight {
             None => Prediction::NotReported,
             Some(reported) => {
                 let predicted = picked.cached.get();
-                self.series.compared(predicted, reported);
+                if let Some(series) = &self.series {
+                    series.compared(predicted, reported);
+                }
                 match predicted.cmp(&reported) {
                     Ordering::Less => Prediction::TooLow,
                     Ordering::Equal => Prediction::Equal,

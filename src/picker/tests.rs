@@ -44,14 +44,17 @@ fn world(endpoints: u8, alternates: usize) -> World {
         report_age_limit: Duration::from_secs(600),
         idle_report_age_limit: Duration::from_secs(600),
     });
+    let metrics = Arc::new(PickMetrics::register(&registry).unwrap());
     for number in 1..=endpoints {
+        let name = EndpointName::new("ns", &format!("e{number}"));
         let id = router.join(Endpoint {
-            name: EndpointName::new("ns", &format!("e{number}")),
+            name: name.clone(),
             address: address(number),
             labels: BTreeMap::new(),
             incarnation: String::new(),
             rank: None,
         });
+        metrics.meet(id, &name);
         router.report(id, ReportOutcome::Fresh(Report::default()), Instant::now());
         router.set_ready(id, true);
     }
@@ -70,7 +73,7 @@ fn world(endpoints: u8, alternates: usize) -> World {
         tokens,
         Arc::clone(&router),
         Arc::clone(&decisions),
-        Arc::new(PickMetrics::register(&registry).unwrap()),
+        metrics,
         Arc::new(move |id| wakes.lock().push(id)),
         alternates,
     );
@@ -176,8 +179,10 @@ async fn first_data_ends_the_prefill_and_completion_the_request() {
 #[tokio::test]
 async fn a_detached_flight_leaves_its_booking() {
     let world = world(1, 0);
-    world.pick("twelve bytes").await.no_response_phase();
-    assert_eq!(world.view(1).queued.get(), 12);
+    // Long enough not to be prefilled, by the time that is assumed, before it is looked at.
+    let prompt = "twelve bytes".repeat(10_000);
+    world.pick(&prompt).await.no_response_phase();
+    assert_eq!(world.view(1).queued.get(), 120_000);
     assert_eq!(
         world.counter("warmpath_requests_ended_total", Some("unseen")),
         1.0

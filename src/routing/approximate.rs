@@ -41,6 +41,8 @@ struct Sent {
     /// The last tick noted: requests are noted in the order in which they come here, which
     /// may differ a little from the order of their picks.
     latest: u32,
+    /// The engine has been another process since: what was picked for the former is not noted.
+    since: u32,
 }
 
 impl Sent {
@@ -77,7 +79,11 @@ impl Recent {
         now: Instant,
     ) {
         let mut sent = self.sent.lock();
-        let tick = sent.tick(now).max(sent.latest);
+        let tick = sent.tick(now);
+        if tick < sent.since {
+            return;
+        }
+        let tick = tick.max(sent.latest);
         sent.latest = tick;
         let sent = &mut sent.blocks;
         let mut stored = Vec::new();
@@ -120,6 +126,7 @@ impl Recent {
     pub fn forget_before(&self, index: &PrefixIndex, moment: Instant) {
         let mut sent = self.sent.lock();
         let tick = sent.tick(moment);
+        sent.since = sent.since.max(tick);
         let mut forgotten = Vec::new();
         while let Some(key) = sent.blocks.pop_older_than(tick) {
             forgotten.push(key);

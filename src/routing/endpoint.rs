@@ -81,6 +81,13 @@ pub struct Report {
     pub finished: Option<u64>,
 }
 
+impl Report {
+    /// The engine has requests, whoever sent them.
+    pub fn is_busy(&self) -> bool {
+        self.running > 0 || self.waiting > 0
+    }
+}
+
 /// What this picker has on an endpoint, as two looks at it are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ours {

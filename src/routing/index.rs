@@ -115,33 +115,54 @@ impl PrefixIndex {
         }
     }
 
-    /// Ends a source's life: late writes under this id do nothing from here on, its
-    /// blocks are forgotten, and then its slot is free for another.
+    /// Ends a source's life, as [`PrefixIndex::close_all`] does.
     pub fn close(&self, id: SourceId) {
+        self.close_all(&[id]);
+    }
+
+    /// Ends the lives of sources: late writes under these ids do nothing from here on, their
+    /// blocks are forgotten, and then their slots are free for others. All blocks of the index
+    /// are swept over once (about 10 ns each), however many sources end.
+    pub fn close_all(&self, ids: &[SourceId]) {
+        let mut closing = Vec::new();
+        let mut gone = Vec::new();
         {
             let rows = &mut *self.rows.write();
-            let Some(source) = rows.sources.get_mut(id.slot as usize) else {
-                return;
-            };
-            if !source.open || source.generation != id.generation {
-                return;
+            for id in ids {
+                let Some(source) = rows.sources.get_mut(id.slot as usize) else {
+                    continue;
+                };
+                if !source.open || source.generation != id.generation {
+                    continue;
+                }
+                source.open = false;
+                source.generation = source.generation.wrapping_add(1);
+                closing.push(id.slot);
+                let word = (id.slot / 64) as usize;
+                gone.resize(gone.len().max(word + 1), 0_u64);
+                if let Some(bits) = gone.get_mut(word) {
+                    *bits |= 1 << (id.slot % 64);
+                }
             }
-            source.open = false;
-            source.generation = source.generation.wrapping_add(1);
         }
-        // Segment by segment, so that nobody waits for the whole sweep. The slot is
-        // not free yet and its bits count for nobody: lookups skip closed sources.
+        if closing.is_empty() {
+            return;
+        }
+        // Segment by segment, so that nobody waits for the whole sweep. The slots are
+        // not free yet and their bits count for nobody: lookups skip closed sources.
         for segment in 0..1_usize << SEGMENT_BITS {
             let rows = &mut *self.rows.write();
             if let Some(table) = rows.segments.get_mut(segment) {
-                table.clear_column(&mut rows.sets, id.slot);
+                table.clear_columns(&mut rows.sets, &gone);
             }
         }
         let rows = &mut *self.rows.write();
-        if let Some(source) = rows.sources.get_mut(id.slot as usize) {
-            source.blocks = 0;
+        for slot in closing {
+            if let Some(source) = rows.sources.get_mut(slot as usize) {
+                source.blocks = 0;
+            }
+            rows.free.push(slot);
         }
-        rows.free.push(id.slot);
     }
 
     /// The right to write for one source; `None` once it is closed. Holds the lock.

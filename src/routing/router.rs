@@ -338,13 +338,23 @@ impl Router {
 
     /// It left: its cache is forgotten, its bookings come to nothing.
     pub fn leave(&self, id: EndpointId) {
-        let left = self.state.ledger.lock().leave(id);
-        if let Some((exact, approximate)) = left {
-            for source in exact {
-                self.state.index.close(source);
+        self.leave_all(&[id]);
+    }
+
+    /// They left. Nobody is sent to them from the first moment on; that their caches are
+    /// forgotten takes a sweep over both indexes, one for all of them.
+    pub fn leave_all(&self, ids: &[EndpointId]) {
+        let mut exact = Vec::new();
+        let mut approximate = Vec::new();
+        for &id in ids {
+            let left = self.state.ledger.lock().leave(id);
+            if let Some((feeds, recent)) = left {
+                exact.extend(feeds);
+                approximate.push(recent);
             }
-            self.state.approximate.close(approximate);
         }
+        self.state.index.close_all(&exact);
+        self.state.approximate.close_all(&approximate);
     }
 
     /// It may (or may no longer) take requests.

@@ -110,8 +110,11 @@ pub(super) fn members<'a>(
         let Some(ip) = pod.address.filter(|_| !pod.finished) else {
             continue;
         };
+        // The only server of a Pod may stand before several ranks.
+        let alone = matches!(served[..], [(0, _)]) && pod.hints.first_rank.is_none();
         for (rank, port) in served {
-            let member = member(namespace, ports, pod, SocketAddr::new(ip, port), rank);
+            let mut member = member(namespace, ports, pod, SocketAddr::new(ip, port), rank);
+            member.events.rank = member.events.rank.filter(|_| !alone);
             // The address is another's now; names cannot clash.
             builder.add(member).ok();
         }
@@ -158,7 +161,7 @@ fn member(
         events: EventHints {
             live_port: pod.hints.live_port,
             replay_port: pod.hints.replay_port,
-            rank: pod.hints.first_rank.unwrap_or(0) + rank,
+            rank: Some(pod.hints.first_rank.unwrap_or(0) + rank),
         },
     }
 }

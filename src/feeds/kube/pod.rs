@@ -16,6 +16,8 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 
+use crate::feeds::pool::LAST_RANK;
+
 use super::object::{Identity, Lenient, Malformed, Object, RawMetadata, elements};
 
 const ACTIVE_PORTS: [&str; 2] = [
@@ -25,9 +27,6 @@ const ACTIVE_PORTS: [&str; 2] = [
 const KV_EVENTS_PORT: &str = "warmpath.dev/kv-events-port";
 const KV_REPLAY_PORT: &str = "warmpath.dev/kv-replay-port";
 const DATA_PARALLEL_RANK: &str = "warmpath.dev/data-parallel-rank";
-
-/// More data-parallel ranks than any deployment has: their sockets' ports would not fit.
-const MOST_RANKS: u32 = 4096;
 
 /// What is used of a Pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -175,7 +174,7 @@ impl Object for Pod {
             hints: Hints {
                 live_port: annotations.number(KV_EVENTS_PORT, 1, u16::MAX),
                 replay_port: annotations.number(KV_REPLAY_PORT, 1, u16::MAX),
-                first_rank: annotations.number(DATA_PARALLEL_RANK, 0, MOST_RANKS),
+                first_rank: annotations.number(DATA_PARALLEL_RANK, 0, LAST_RANK),
             },
             oddities: annotations.oddities,
         })

@@ -166,10 +166,11 @@ impl<'a, V: View> Follower<'a, V> {
     }
 
     fn disconnected(&mut self, lost: &Lost) {
-        info!(endpoint = self.endpoint, rank = self.source.rank, error = %lost, "KV event source lost");
         self.connected = false;
         self.cursor.disconnected();
+        // One that was given up is tried for ever, and its comings and goings are no news.
         if !matches!(self.told, Some(FeedState::Absent(_))) {
+            info!(endpoint = self.endpoint, rank = self.source.rank, error = %lost, "KV event source lost");
             self.tell(FeedState::Suspect);
             self.silent_by = Some(Instant::now() + self.settings.guess_timeout);
         }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+
 use super::*;
 use crate::routing::block::{Scope, Sequence};
 use crate::routing::endpoint::Report;
@@ -100,7 +102,7 @@ fn ranks_join_before_the_whole_leaves_and_the_other_way_round() {
     life.divide(&BTreeSet::new());
     assert_eq!(names(&world), ["ns/pod"]);
     assert_eq!(world.profiles.lock().len(), 1);
-    life.end();
+    Life::end(&[Arc::clone(&life)]);
     assert_eq!(names(&world), Vec::<String>::new());
     assert!(world.profiles.lock().is_empty());
     assert_eq!(life.divide(&BTreeSet::from([0, 1])), BTreeMap::new());
@@ -159,6 +161,7 @@ fn an_engine_that_was_away_is_cold_when_it_is_back_and_a_late_count_changes_noth
     let life = life(&world, member(0));
     let start = Instant::now();
     let at = |seconds| start + Duration::from_secs(seconds);
+    life.report(&fresh(), at(0), at(0));
     drop(pick(&world, 1, at(0)));
     life.report(&finding(ReportOutcome::Failed, true), at(2), at(2));
     life.report(&fresh(), at(4), at(4));
@@ -173,4 +176,25 @@ fn an_engine_that_was_away_is_cold_when_it_is_back_and_a_late_count_changes_noth
         views(&world)[0].report.is_some(),
         "a report of the new life"
     );
+}
+
+#[test]
+fn an_engine_that_becomes_ready_is_asked_for_its_report_and_its_ranks_at_once() {
+    let world = world();
+    let not_ready = Member {
+        ready: false,
+        ..member(0)
+    };
+    let life = life(&world, not_ready.clone());
+    let bell = life.profile_bell();
+    let rings = || {
+        let report = life.report_wanted().now_or_never().is_some();
+        (report, bell.notified().now_or_never().is_some())
+    };
+    life.change(&not_ready, Instant::now());
+    assert_eq!(rings(), (false, false));
+    life.change(&member(0), Instant::now());
+    assert_eq!(rings(), (true, true));
+    life.change(&member(0), Instant::now());
+    assert_eq!(rings(), (false, false), "it was ready already");
 }

@@ -182,11 +182,37 @@ async fn a_bell_makes_an_idle_endpoint_be_asked_at_once() {
     };
     tokio::join!(bench.run(Duration::from_secs(1)), ring);
     assert_eq!(bench.double.times_ms(), [0, 300]);
-    bench.life.end();
+    Life::end(&[Arc::clone(&bench.life)]);
     assert!(
         bench.waker.bells.read().is_empty(),
         "the bell goes with the endpoint"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn bells_in_a_row_are_one_question_in_a_quarter_of_the_age_limit() {
+    let bench = Bench::new(Double::new(|_| Some((200, PAGE))));
+    // Many short requests, each on an endpoint (or a rank of it) that was idle.
+    let ring = async {
+        loop {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            bench.waker.wake(bench.id());
+        }
+    };
+    tokio::select! {
+        () = bench.run(Duration::from_millis(501)) => {}
+        () = ring => {}
+    }
+    assert_eq!(bench.double.times_ms(), [0, 125, 250, 375, 500]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn absurd_gauges_are_a_busy_engine_and_no_overflow() {
+    let page = "vllm:num_requests_running 1e300\nvllm:num_requests_waiting +Inf\n";
+    let bench = Bench::new(Double::new(move |_| Some((200, page))));
+    bench.run(Duration::from_millis(126)).await;
+    assert_eq!(bench.double.times_ms(), [0, 125]);
+    assert!(bench.life.is_busy());
 }
 
 #[tokio::test(start_paused = true)]

@@ -223,3 +223,14 @@ fn ranks_are_told_apart_as_the_recorded_page_of_two_tells_them() {
     }
     assert_eq!(ranks.len(), 2);
 }
+
+#[test]
+fn a_rank_that_no_deployment_has_is_none_and_its_requests_count_all_the_same() {
+    let page =
+        "vllm:num_requests_running{engine=\"0\"} 1\nvllm:num_requests_running{engine=\"1024\"} 2\n";
+    let Page::Told(whole, ranks) = parse(page.as_bytes()) else {
+        panic!("a report");
+    };
+    assert_eq!(whole.running, 3);
+    assert!(ranks.keys().eq(&[0]));
+}

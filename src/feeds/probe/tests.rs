@@ -2,7 +2,6 @@
 
 use parking_lot::Mutex;
 use proptest::prelude::*;
-use tokio::time::Instant;
 
 use super::*;
 
@@ -63,6 +62,13 @@ fn no_sources_or_only_disabled_ones_mean_that_events_are_off() {
             "{body}"
         );
     }
+}
+
+#[test]
+fn ranks_that_no_deployment_has_are_no_answer() {
+    let sources = |rank: u32| read_sources(format!(r#"{{"{rank}":{{}}}}"#).as_bytes(), ENGINE);
+    assert!(matches!(sources(LAST_RANK), Some(Events::Told(_))));
+    assert_eq!(sources(LAST_RANK + 1), None);
 }
 
 #[test]
@@ -230,6 +236,24 @@ async fn an_engine_that_came_back_is_asked_at_once() {
         Some((0, 31)),
         "what is not told again stays"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_comes_back_again_and_again_is_asked_once_a_second() {
+    let double = Double::new(|_| Some((404, "")));
+    let (probe, _told, came_back) = probe(&double);
+    let returns = async {
+        loop {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            came_back.notify_one();
+        }
+    };
+    tokio::select! {
+        () = run_for(Duration::from_millis(3_500), probe) => {}
+        () = returns => {}
+    }
+    let rounds: Vec<_> = double.rounds.lock().iter().map(Duration::as_secs).collect();
+    assert_eq!(rounds, [0, 1, 2, 3]);
 }
 
 proptest! {

@@ -53,7 +53,7 @@ impl<'a> Followers<'a> {
 
     /// Acts on what is told; ends only if a follower does, or whoever tells.
     pub(super) async fn run(mut self, mut told: Told, stop: &CancellationToken) {
-        let rank = told.hints.borrow().rank;
+        let rank = told.hints.borrow().rank.unwrap_or(0);
         let why = "the engine has not yet told where its KV events are".to_owned();
         self.plan.sources.insert(rank, Err(why));
         self.begin(stop);
@@ -122,7 +122,6 @@ impl<'a> Followers<'a> {
                     self.tasks.spawn(following);
                 }
                 Err(why) => {
-                    view.clear();
                     view.set_feed(FeedState::Absent(why.clone()));
                 }
             }

@@ -34,20 +34,24 @@ impl Plan {
     ///
     /// The engine's own word comes first, then what discovery says, then the usual ports. What an
     /// engine before [`/kv_event_sources`](Events::Untold) or without events would not tell, its
-    /// metrics page does: how many ranks it has.
+    /// metrics page does: which ranks it has.
     pub(super) fn new(known: &Known<'_>) -> Option<Self> {
         let events = known.profile.events.as_ref()?;
         if let Events::Told(sources) = events {
-            let ranks = match known.hints.rank {
-                0 => pinnable(sources.keys().copied()),
-                _one_of_many => BTreeSet::new(),
-            };
+            let ranks = known.endpoints_of(sources.keys().copied());
             let sources = sources.clone();
             return Some(Self { ranks, sources });
         }
-        let ranks = known.ranks_by_page();
-        let alone = BTreeSet::from([known.hints.rank]);
-        let followed = if ranks.is_empty() { &alone } else { &ranks };
+        let followed = match known.hints.rank {
+            Some(rank) => BTreeSet::from([rank]),
+            None if known.page_ranks.is_empty() => BTreeSet::from([0]),
+            None => known.page_ranks.clone(),
+        };
+        let version = known.profile.version;
+        let ranks = match version.is_none_or(|version| version >= FIRST_VERSION_THAT_PINS) {
+            true => known.endpoints_of(followed.iter().copied()),
+            false => BTreeSet::new(),
+        };
         let source = |&rank: &u32| match events {
             Events::Off => {
                 let why = "the engine publishes no KV events (--kv-events-config)";
@@ -61,14 +65,12 @@ impl Plan {
 }
 
 impl Known<'_> {
-    fn ranks_by_page(&self) -> BTreeSet<u32> {
-        let version = self.profile.version;
-        let pins = version.is_none_or(|version| version >= FIRST_VERSION_THAT_PINS);
-        // One of several target ports is one rank, whatever its page says of the others.
-        if pins && self.hints.rank == 0 {
-            pinnable(self.page_ranks.iter().copied())
-        } else {
-            BTreeSet::new()
+    /// Which of its ranks are endpoints. One of several target ports is one rank, whatever the
+    /// engine says of the others.
+    fn endpoints_of(&self, ranks: impl Iterator<Item = u32>) -> BTreeSet<u32> {
+        match self.hints.rank {
+            None => pinnable(ranks),
+            Some(_one_of_many) => BTreeSet::new(),
         }
     }
 
@@ -172,7 +174,7 @@ mod tests {
         )
     }
 
-    fn hints(live_port: Option<u16>, replay_port: Option<u16>, rank: u32) -> EventHints {
+    fn hints(live_port: Option<u16>, replay_port: Option<u16>, rank: Option<u32>) -> EventHints {
         EventHints {
             live_port,
             replay_port,
@@ -208,7 +210,7 @@ mod tests {
                 )
             })
             .into();
-        let all = hints(Some(9), Some(10), 1);
+        let all = hints(Some(9), Some(10), Some(1));
         let told = plan(Some(Events::Told(own.clone())), NEW, &[0, 1], &all);
         let expected = Plan {
             // Discovery says that it is one rank of many.
@@ -222,17 +224,21 @@ mod tests {
     #[test]
     fn hinted_ports_are_those_of_rank_zero_and_known() {
         for (hints, expected) in [
-            (hints(None, None, 0), source(0, 5557, 5600, false)),
-            (hints(None, None, 2), source(2, 5559, 5602, false)),
+            (hints(None, None, None), source(0, 5557, 5600, false)),
+            (hints(None, None, Some(2)), source(2, 5559, 5602, false)),
             (
-                hints(Some(7000), Some(7100), 0),
+                hints(Some(7000), Some(7100), None),
                 source(0, 7000, 7100, true),
             ),
-            (hints(Some(7000), None, 3), source(3, 7003, 5603, true)),
+            (
+                hints(Some(7000), None, Some(3)),
+                source(3, 7003, 5603, true),
+            ),
         ] {
             let plan = plan(Some(Events::Untold), NEW, &[], &hints).unwrap();
             assert!(plan.ranks.is_empty());
-            assert_eq!(plan.sources, BTreeMap::from([(hints.rank, expected)]));
+            let rank = hints.rank.unwrap_or(0);
+            assert_eq!(plan.sources, BTreeMap::from([(rank, expected)]));
         }
     }
 
@@ -242,7 +248,7 @@ mod tests {
             Some(Events::Untold),
             NEW,
             &[],
-            &hints(Some(65_535), None, 1),
+            &hints(Some(65_535), None, Some(1)),
         )
         .unwrap();
         let why = plan.sources[&1].clone().unwrap_err();
@@ -263,7 +269,29 @@ mod tests {
         assert!(off.sources.values().all(Result::is_err));
         let old = plan(Some(Events::Untold), (0, 10), &[0, 1], &none).unwrap();
         assert!(old.ranks.is_empty(), "it would not obey the header");
-        let one_of_many = plan(Some(Events::Untold), NEW, &[0, 1], &hints(None, None, 1)).unwrap();
-        assert!(one_of_many.ranks.is_empty());
+        assert!(old.sources.keys().eq(&[0, 1]), "all caches are its");
+    }
+
+    #[test]
+    fn a_server_before_some_ranks_has_the_events_of_those_that_its_page_names() {
+        let none = EventHints::default();
+        for page in [&[3][..], &[2, 3]] {
+            let plan = plan(Some(Events::Untold), (0, 20), page, &none).unwrap();
+            assert!(plan.ranks.is_empty());
+            assert!(plan.sources.keys().eq(page));
+            assert_eq!(plan.sources[&3], source(3, 5560, 5603, false));
+        }
+    }
+
+    #[test]
+    fn one_of_several_ports_is_one_rank_whatever_the_engine_says_of_the_others() {
+        for rank in [0, 1] {
+            let one_of_many = hints(None, None, Some(rank));
+            let by_page = plan(Some(Events::Untold), NEW, &[0, 1], &one_of_many).unwrap();
+            assert!(by_page.ranks.is_empty());
+            assert!(by_page.sources.keys().eq(&[rank]));
+            let told = plan(Some(told(&[0, 1])), NEW, &[0, 1], &one_of_many).unwrap();
+            assert!(told.ranks.is_empty());
+        }
     }
 }

@@ -153,7 +153,7 @@ async fn engine(options: &[&str]) -> Running {
     start(&Engine::local(&all).unwrap()).await
 }
 
-fn hints(live_port: Option<u16>, replay_port: Option<u16>, rank: u32) -> EventHints {
+fn hints(live_port: Option<u16>, replay_port: Option<u16>, rank: Option<u32>) -> EventHints {
     EventHints {
         live_port,
         replay_port,
@@ -195,7 +195,7 @@ async fn one_rank_behind_a_balancer_of_its_own_stays_one_endpoint() {
 #[tokio::test]
 async fn hints_say_where_the_events_are_of_an_engine_that_does_not() {
     let engine = engine(&["--version", "0.20.0", "--data-parallel-rank", "1"]).await;
-    let mut world = World::new(engine.http(), hints(Some(6000), Some(6100), 1));
+    let mut world = World::new(engine.http(), hints(Some(6000), Some(6100), Some(1)));
     world
         .sees("a wrong guess", |views| {
             views
@@ -204,7 +204,7 @@ async fn hints_say_where_the_events_are_of_an_engine_that_does_not() {
         })
         .await;
     // The annotation is mended.
-    world.member.events = hints(Some(5557), Some(5600), 1);
+    world.member.events = hints(Some(5557), Some(5600), Some(1));
     world.tell();
     world.live(&[("ns/pod", 1)]).await;
 }
@@ -212,7 +212,7 @@ async fn hints_say_where_the_events_are_of_an_engine_that_does_not() {
 #[tokio::test]
 async fn the_metrics_page_tells_of_ranks_where_nothing_else_does() {
     let engine = engine(&["--version", "0.20.0", "--data-parallel-size", "2"]).await;
-    let world = World::new(engine.http(), hints(None, Some(5600), 0));
+    let world = World::new(engine.http(), hints(None, Some(5600), None));
     world.live(&[("ns/pod@0", 0), ("ns/pod@1", 1)]).await;
 }
 
@@ -284,4 +284,61 @@ async fn without_events_a_restart_is_seen_and_its_count_wipes_nothing_that_came_
     world.tell();
     world.sees("readiness", |views| views[0].ready).await;
     assert_eq!(send(&world), 144);
+}
+
+#[tokio::test]
+async fn another_reason_for_having_no_events_does_not_wipe_what_was_sent() {
+    let engine = engine(&["--version", "0.20.0", "--kv-events", "none"]).await;
+    let mut world = World::new(engine.http(), hints(Some(65_535), None, Some(1)));
+    let without_port = |views: &[EndpointView], rank| {
+        views.iter().any(|view| match &view.feeds[..] {
+            [(at, FeedState::Absent(why))] => *at == rank && why.starts_with("there is no port"),
+            _ => false,
+        })
+    };
+    world.sees("no port", |views| without_port(views, 1)).await;
+    assert_eq!((send(&world), send(&world)), (0, 144));
+    world.member.events.rank = Some(2);
+    world.tell();
+    world
+        .sees("another rank", |views| without_port(views, 2))
+        .await;
+    assert_eq!(send(&world), 144);
+}
+
+#[tokio::test]
+async fn somebody_can_be_picked_at_any_moment_while_all_endpoints_are_replaced() {
+    let mut world = World::new(([127, 0, 0, 1], 1).into(), EventHints::default());
+    world.sees("the first", |views| views.len() == 1).await;
+    let router = Arc::clone(&world.router);
+    let stop = CancellationToken::new();
+    let stopped = stop.clone();
+    let picking = std::thread::spawn(move || {
+        let prepared = router.prepare(&[], &Scope::default());
+        let mut refused = 0_u32;
+        while !stopped.is_cancelled() {
+            let ask = Ask {
+                subset: None,
+                alternates: 0,
+                now: Instant::now(),
+                chance: 1,
+            };
+            refused += u32::from(router.pick(&prepared, &ask).is_err());
+        }
+        refused
+    });
+    for port in 2..200 {
+        world.member.endpoint.address.set_port(port);
+        if port % 2 == 0 {
+            world.member.endpoint.name = EndpointName::new("ns", &format!("pod-{port}"));
+        }
+        world.tell();
+        world
+            .sees("the next", |views| {
+                views.len() == 1 && views[0].endpoint.address.port() == port
+            })
+            .await;
+    }
+    stop.cancel();
+    assert_eq!(picking.join().unwrap(), 0);
 }

@@ -1,4 +1,4 @@
-//! The series that carry an endpoint's name: made at its first pick, taken away when it leaves.
+//! The series that carry an endpoint's name: made when it joins, taken away when it leaves.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(super) struct Endpoints {
     picks: IntCounterVec,
     predicted: IntCounterVec,
     reported: IntCounterVec,
-    /// Read at each pick; written when an endpoint is first picked or leaves.
+    /// Read at each pick; written when endpoints join and leave.
     series: RwLock<FxHashMap<EndpointId, Arc<EndpointSeries>>>,
 }
 
@@ -53,26 +53,27 @@ impl Endpoints {
         })
     }
 
-    /// Counts a pick.
-    pub(super) fn picked(&self, id: EndpointId, name: &EndpointName) -> Arc<EndpointSeries> {
-        let known = self.series.read().get(&id).map(Arc::clone);
-        let series = known.unwrap_or_else(|| {
-            let of = |vec: &IntCounterVec| vec.with_label_values(&[name.as_str()]);
-            let make = || {
-                Arc::new(EndpointSeries {
-                    name: name.clone(),
-                    picks: of(&self.picks),
-                    predicted: of(&self.predicted),
-                    reported: of(&self.reported),
-                })
-            };
-            Arc::clone(self.series.write().entry(id).or_insert_with(make))
-        });
-        series.picks.inc();
-        series
+    /// Makes an endpoint's series; lives of one name have the same.
+    pub(super) fn meet(&self, id: EndpointId, name: &EndpointName) {
+        let mut series = self.series.write();
+        let of = |vec: &IntCounterVec| vec.with_label_values(&[name.as_str()]);
+        let made = EndpointSeries {
+            name: name.clone(),
+            picks: of(&self.picks),
+            predicted: of(&self.predicted),
+            reported: of(&self.reported),
+        };
+        series.insert(id, Arc::new(made));
     }
 
-    /// Takes an endpoint's series away, unless a newer life of the same name has been picked already.
+    /// Counts a pick; `None` for one of an endpoint that left in that moment, whose series would come back for ever.
+    pub(super) fn picked(&self, id: EndpointId) -> Option<Arc<EndpointSeries>> {
+        let series = self.series.read().get(&id).map(Arc::clone)?;
+        series.picks.inc();
+        Some(series)
+    }
+
+    /// Takes an endpoint's series away, unless a newer life of the same name has joined already.
     pub(super) fn forget(&self, id: EndpointId) {
         let mut series = self.series.write();
         let Some(gone) = series.remove(&id) else {
@@ -115,15 +116,27 @@ mod tests {
         let registry = Registry::new();
         let endpoints = Endpoints::register(&Names(&registry)).unwrap();
         let (a, b) = (EndpointName::new("ns", "a"), EndpointName::new("ns", "b"));
-        endpoints.picked(id(0, 0), &a);
-        endpoints.picked(id(1, 0), &b);
-        // The pod restarts: its new life is picked before the old one is forgotten.
-        endpoints.picked(id(2, 0), &a);
+        endpoints.meet(id(0, 0), &a);
+        endpoints.meet(id(1, 0), &b);
+        // The pod restarts: its new life joins before the old one is forgotten.
+        endpoints.meet(id(2, 0), &a);
         endpoints.forget(id(0, 0));
+        assert!(endpoints.picked(id(2, 0)).is_some());
         assert_eq!(names(&registry), ["ns/a", "ns/b"]);
         endpoints.forget(id(2, 0));
         assert_eq!(names(&registry), ["ns/b"]);
         endpoints.forget(id(7, 7));
         assert_eq!(names(&registry), ["ns/b"]);
+    }
+
+    #[test]
+    fn a_pick_counted_after_its_endpoint_left_makes_no_series() {
+        let registry = Registry::new();
+        let endpoints = Endpoints::register(&Names(&registry)).unwrap();
+        let a = EndpointName::new("ns", "a");
+        endpoints.meet(id(0, 0), &a);
+        endpoints.forget(id(0, 0));
+        assert!(endpoints.picked(id(0, 0)).is_none());
+        assert_eq!(names(&registry), Vec::<String>::new());
     }
 }

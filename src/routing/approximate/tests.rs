@@ -74,3 +74,17 @@ fn picks_noted_out_of_order_are_forgotten_all_the_same() {
     recent.forget_before(&index, late + Duration::from_secs(1));
     assert!(index.is_empty());
 }
+
+#[test]
+fn a_pick_noted_after_its_engine_was_found_to_be_another_is_not_kept() {
+    let index = PrefixIndex::new();
+    let recent = Recent::new(index.open());
+    let start = Instant::now();
+    let at = |seconds| start + Duration::from_secs(seconds);
+    recent.touch(&index, &keys(1..3), 16, DEFAULT_CAPACITY, at(0));
+    recent.forget_before(&index, at(2));
+    recent.touch(&index, &keys(1..3), 16, DEFAULT_CAPACITY, at(1));
+    assert!(index.is_empty());
+    recent.touch(&index, &keys(1..3), 16, DEFAULT_CAPACITY, at(2));
+    assert_eq!(matched(&index, &keys(1..3)), 2);
+}

@@ -101,6 +101,20 @@ impl Sets {
         self.count_over(from, to)
     }
 
+    /// A row's set without any of these bits (words as in [`Sets::bits`]). The row is counted over.
+    pub(super) fn without_all(&mut self, mut from: SetId, gone: &[u64]) -> SetId {
+        while let Some(bit) = self.first_common(from, gone) {
+            from = self.without(from, bit);
+        }
+        from
+    }
+
+    fn first_common(&self, set: SetId, bits: &[u64]) -> Option<u32> {
+        let common = self.bits(set).iter().zip(bits).map(|(a, b)| a & b);
+        let (word, common) = (0..).zip(common).find(|(_, common)| *common != 0)?;
+        Some(word * 64 + common.trailing_zeros())
+    }
+
     fn count_over(&mut self, from: SetId, to: SetId) -> SetId {
         if to != NOBODY {
             self.unused -= usize::from(self.rows[to as usize] == 0);

@@ -84,16 +84,17 @@ impl Table {
         self.clear_at(sets, place, bit)
     }
 
-    /// Takes one member out of every row.
-    pub(super) fn clear_column(&mut self, sets: &mut Sets, bit: u32) {
+    /// Takes these members (a bit each, in words) out of every row.
+    pub(super) fn clear_columns(&mut self, sets: &mut Sets, gone: &[u64]) {
         let mut place = 0;
         while place < self.rows.len() {
-            let before = self.rows[place].key;
-            if before != 0 {
-                self.clear_at(sets, place, bit);
+            let Row { key, set } = self.rows[place];
+            if key != 0 {
+                let after = sets.without_all(set, gone);
+                self.replace(place, after);
             }
             // A dropped row makes room for one from behind, which has its turn now.
-            if self.rows[place].key == before {
+            if self.rows[place].key == key {
                 place += 1;
             }
         }
@@ -102,12 +103,16 @@ impl Table {
     fn clear_at(&mut self, sets: &mut Sets, place: usize, bit: u32) -> bool {
         let before = self.rows[place].set;
         let after = sets.without(before, bit);
-        if after == NOBODY {
+        self.replace(place, after);
+        before != after
+    }
+
+    fn replace(&mut self, place: usize, set: SetId) {
+        if set == NOBODY {
             self.drop_row(place);
         } else {
-            self.rows[place].set = after;
+            self.rows[place].set = set;
         }
-        before != after
     }
 
     fn home(&self, key: u64) -> usize {

@@ -60,10 +60,15 @@ fn agrees(sources: usize, steps: &[Step]) {
                 open.push(id);
             }
             Step::Close(n) if !open.is_empty() => {
-                let id = open.swap_remove(n % open.len());
-                index.close(id);
-                naive.forget(id.slot);
-                closed.push(id);
+                let some = (n % 3 + 1).min(open.len());
+                let gone: Vec<SourceId> = (0..some)
+                    .map(|_| open.swap_remove(n % open.len()))
+                    .collect();
+                index.close_all(&gone);
+                for id in gone {
+                    naive.forget(id.slot);
+                    closed.push(id);
+                }
             }
             Step::Store(n, keys) if !open.is_empty() => {
                 let id = open[n % open.len()];

@@ -104,7 +104,7 @@ impl Account {
     /// Ours or, as it last reported, others' requests are there.
     pub(super) fn is_busy(&self) -> bool {
         let reported = self.health.report;
-        !self.is_idle() || reported.is_some_and(|(report, _)| report.running + report.waiting > 0)
+        !self.is_idle() || reported.is_some_and(|(report, _)| report.is_busy())
     }
 
     /// Notes the moment at which it becomes busy, or that it no longer is.

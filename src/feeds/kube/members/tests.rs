@@ -108,7 +108,7 @@ fn every_target_port_is_an_endpoint_of_its_own() {
         .iter()
         .map(|m| m.events.rank)
         .collect();
-    assert_eq!(ranks, [0, 1, 0, 1]);
+    assert_eq!(ranks, [Some(0), Some(1), Some(0), Some(1)]);
 }
 
 #[test]
@@ -118,7 +118,17 @@ fn active_ports_narrow_the_ports_and_keep_their_ranks() {
     let members = made(&[8000, 8001, 8002], &[a]);
     assert_eq!(members.len(), 1);
     assert_eq!(members[0].endpoint.name.as_str(), "prod/a-rank-1");
-    assert_eq!(members[0].events.rank, 1);
+    assert_eq!(members[0].events.rank, Some(1));
+}
+
+#[test]
+fn a_pods_only_server_may_stand_before_all_ranks_unless_it_is_said_to_be_one() {
+    let mut a = pod("a", "10.0.0.1");
+    assert_eq!(made(&[8000], &[a.clone()])[0].events.rank, None);
+    a.active_ports = Some(vec![8000]);
+    assert_eq!(made(&[8000, 8001], &[a.clone()])[0].events.rank, None);
+    a.hints.first_rank = Some(0);
+    assert_eq!(made(&[8000], &[a])[0].events.rank, Some(0));
 }
 
 #[test]
@@ -150,7 +160,7 @@ fn a_rank_annotation_counts_from_the_first_port() {
     let expected = |rank| EventHints {
         live_port: Some(6000),
         replay_port: Some(6100),
-        rank,
+        rank: Some(rank),
     };
     assert_eq!(hints, [expected(4), expected(5)]);
 }

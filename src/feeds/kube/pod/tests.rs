@@ -172,7 +172,7 @@ fn an_annotation_that_means_nothing_is_told_and_ignored() {
         (
             "warmpath.dev/data-parallel-rank",
             "-1",
-            "`-1` is not a whole number from 0 to 4096",
+            "`-1` is not a whole number from 0 to 1023",
         ),
         (
             "warmpath.dev/data-parallel-rank",

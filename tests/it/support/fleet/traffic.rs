@@ -27,17 +27,20 @@ pub(crate) struct Traffic {
 }
 
 impl Traffic {
-    /// So many clients ask for completions of these prompts, each in an order of its own.
+    /// So many clients ask for completions of these prompts, one after the other, each in an order of its own.
     pub(crate) fn start(to: SocketAddr, clients: usize, prompts: &[Vec<u32>]) -> Self {
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
         for _ in 0..clients {
-            let (stop, prompts) = (stop.clone(), prompts.to_vec());
+            let (stop, mut prompts) = (stop.clone(), prompts.to_vec());
+            fastrand::shuffle(&mut prompts);
             tasks.spawn(async move {
                 let client = reqwest::Client::new();
                 let mut asked = Vec::new();
-                while !stop.is_cancelled() {
-                    let prompt = &prompts[fastrand::usize(..prompts.len())];
+                for prompt in prompts.iter().cycle() {
+                    if stop.is_cancelled() {
+                        break;
+                    }
                     let body = json!({ "model": MODEL, "prompt": prompt, "max_tokens": 2 });
                     asked.push(ask(&client, to, &body).await);
                     stop.run_until_cancelled(tokio::time::sleep(PAUSE)).await;
