@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use super::{COMPLETIONS, completion, ids};
-use crate::support::fleet::picker::feed_is;
 use crate::support::fleet::traffic::{Asked, Traffic};
 use crate::support::fleet::{Fleet, Setup, endpoints_text, until};
 use crate::support::http;
+use crate::support::picker::feed_is;
 
 /// Requests by their id and where they were sent.
 async fn sent(fleet: &Fleet, asked: &[Asked]) -> BTreeSet<String> {

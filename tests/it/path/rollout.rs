@@ -8,8 +8,8 @@ use warmpath::args::{Args, Command};
 use crate::support::envoy::Envoy;
 use crate::support::envoy_config::shipped;
 use crate::support::fleet::load::{Done, Kind, Load};
-use crate::support::fleet::process::PickerProcess;
 use crate::support::fleet::{Fleet, Setup, until};
+use crate::support::picker::process::PickerProcess;
 
 const IN_FLIGHT: &str = "warmpath_streams_in_flight";
 const ENDED: &str = r#"warmpath_streams_total{outcome="completed"}"#;
@@ -40,9 +40,15 @@ pub(super) struct Gateway {
 impl Gateway {
     /// A picker runs in the first place.
     pub(super) async fn start(fleet: &Fleet, flags: &[&str]) -> Self {
-        let mut pickers = [(); 2].map(|()| PickerProcess::place(&fleet.files, flags));
+        let mut pickers = [(); 2].map(|()| {
+            let mut command = PickerProcess::command();
+            let (endpoints, settings) = (fleet.files.endpoints(), fleet.files.settings());
+            command.arg("--endpoints-file").arg(endpoints);
+            command.arg("--config").arg(settings).args(flags);
+            PickerProcess::place(command)
+        });
         pickers[0].start().await;
-        let places = pickers.each_ref().map(|picker| picker.grpc);
+        let places = pickers.each_ref().map(|picker| picker.addresses.grpc);
         let envoy = fleet
             .another_envoy(move |config| {
                 config.picker = places[0];
@@ -129,12 +135,12 @@ async fn pickers_are_replaced_one_by_the_other_without_a_lost_request() {
                 }
                 // These outlast the time in which the old one accepts.
                 gateway.open_streams(&mut load, old, 800).await;
-                gateway.pickers[old].signal("-TERM").await;
+                gateway.pickers[old].signal("-TERM");
                 gateway.asks(1).await;
                 gateway.pickers[old].logs("accepting no more").await;
                 let open = gateway.pickers[old].metric(IN_FLIGHT).await;
                 assert!(open > 0.0, "nothing was open when accepting ended");
-                assert!(gateway.pickers[old].ended().await.success());
+                assert_eq!(gateway.pickers[old].end().await.code, Some(0));
             }
             let done = load.stop().await;
             assert!(failed(&done).is_empty(), "{:#?}", failed(&done));
@@ -159,13 +165,13 @@ async fn a_second_signal_while_draining_ends_the_picker_at_once_and_costs_only_i
             gateway.asks(2).await;
             let mut load = gateway.load();
             gateway.open_streams(&mut load, 0, 1000).await;
-            gateway.pickers[0].signal("-TERM").await;
+            gateway.pickers[0].signal("-TERM");
             gateway.asks(1).await;
             gateway.pickers[0].logs("accepting no more").await;
             let open = gateway.pickers[0].metric(IN_FLIGHT).await;
             let told = Instant::now();
-            gateway.pickers[0].signal("-TERM").await;
-            assert_eq!(gateway.pickers[0].ended().await.code(), Some(1));
+            gateway.pickers[0].signal("-TERM");
+            assert_eq!(gateway.pickers[0].end().await.code, Some(1));
             // The streams had seconds to go, and half a minute would have been theirs.
             assert!(
                 told.elapsed() < Duration::from_secs(2),
@@ -199,9 +205,9 @@ async fn a_picker_that_dies_costs_what_is_open_on_it_and_what_is_sent_there_befo
                 picker.metric_reaches(ENDED, 20.0).await;
             }
             gateway.open_streams(&mut load, 0, 300).await;
-            gateway.pickers[0].signal("-KILL").await;
+            gateway.pickers[0].signal("-KILL");
             let killed = Instant::now();
-            assert!(!gateway.pickers[0].ended().await.success());
+            assert_eq!(gateway.pickers[0].end().await.code, None);
             gateway.asks(1).await;
             let noticed = Instant::now();
             let other = gateway.pickers[1].metric(ENDED).await;
