@@ -160,7 +160,7 @@ async fn an_api_server_that_goes_away_shuts_the_pages_and_leaves_the_probes() {
     stage
         .api_server
         .spawn(async move { axum::serve(listener, api_server()).await });
-    crate::support::fleet::until("the page is shown again", async || {
+    crate::support::waiting::until("the page is shown again", async || {
         (stage.status("/metrics", Some("admin")).await == 200).then_some(())
     })
     .await;

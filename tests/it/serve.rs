@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::process::{Command, Output};
-use std::time::Duration;
 
 use clap::Parser;
 use serde_json::Value;
@@ -13,10 +12,8 @@ use warmpath::app::{self, Addresses};
 use warmpath::args::{self, Args};
 use warmpath::telemetry::{self, Format};
 
-use crate::support::fleet::until;
 use crate::support::picker::process::PickerProcess;
-
-const PATIENCE: Duration = Duration::from_secs(10);
+use crate::support::waiting::{PATIENCE, until};
 
 fn serve_args(flags: &[&str]) -> args::Serve {
     let line = [
@@ -84,12 +81,10 @@ impl Running {
     }
 
     async fn until_ready(&self) {
-        let asking = async {
-            while self.get("/readyz").await.0 != 200 {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, asking).await.unwrap();
+        until("it is ready", async || {
+            (self.get("/readyz").await.0 == 200).then_some(())
+        })
+        .await;
     }
 
     async fn ended(&mut self) -> anyhow::Result<()> {
@@ -154,15 +149,11 @@ async fn after_a_signal_it_is_not_ready_but_still_accepts_and_then_ends() {
     let mut running = start(&["--drain-delay", "400ms"]).await;
     running.until_ready().await;
     running.signals.send(()).await.unwrap();
-    let noticing = async {
-        loop {
-            let (status, detail) = running.get("/readyz").await;
-            if status == 503 {
-                return detail;
-            }
-        }
-    };
-    let detail = tokio::time::timeout(PATIENCE, noticing).await.unwrap();
+    let detail = until("it is not ready", async || {
+        let (status, detail) = running.get("/readyz").await;
+        (status == 503).then_some(detail)
+    })
+    .await;
     assert!(detail.contains("\"leaving\":true"), "{detail}");
     assert_eq!(running.get("/livez").await.0, 200);
     TcpStream::connect(running.addresses.grpc).await.unwrap();

@@ -8,9 +8,9 @@ use super::{PROTECTED, serve};
 use crate::support::cluster::Cluster;
 use crate::support::cluster::accounts::rule;
 use crate::support::cluster::namespace::Namespace;
-use crate::support::fleet::until;
 use crate::support::http;
 use crate::support::picker::process::PickerProcess;
+use crate::support::waiting::until;
 
 /// What the picker's account needs, as docs/metrics.md has it.
 fn reviewer() -> Vec<Value> {

@@ -14,10 +14,11 @@ use crate::support::cluster::Cluster;
 use crate::support::cluster::accounts::reader;
 use crate::support::envoy::Envoy;
 use crate::support::envoy_config::EnvoyConfig;
-use crate::support::fleet::{MODEL, endpoints_text, until};
+use crate::support::fleet::{MODEL, endpoints_text};
 use crate::support::http;
 use crate::support::picker::process::PickerProcess;
 use crate::support::ports::own_loopback;
+use crate::support::waiting::until;
 
 /// The parts that both ways have in common. What is writable is what a Pod gets as an `emptyDir`.
 const MOUNTS: &str = r#"

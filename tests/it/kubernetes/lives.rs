@@ -2,8 +2,8 @@
 
 use super::world::{Plan, World, ids, pod_name};
 use crate::support::fleet::traffic::Traffic;
-use crate::support::fleet::until;
 use crate::support::picker::feed_is;
+use crate::support::waiting::until;
 
 /// Asks for a prompt of 300 tokens; what was foreseen as cached, which must be what the engine then found.
 async fn cached(world: &World, topic: u32) -> u64 {

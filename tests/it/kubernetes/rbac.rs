@@ -9,10 +9,10 @@ use super::chart::Helm;
 use super::world::POOL;
 use crate::support::cluster::Cluster;
 use crate::support::cluster::namespace::Namespace;
-use crate::support::fleet::until;
 use crate::support::http;
 use crate::support::picker::process::PickerProcess;
 use crate::support::ports::own_loopback;
+use crate::support::waiting::until;
 
 /// Name of the chart's Deployment, and of its account.
 const PICKER: &str = "warm-epp";

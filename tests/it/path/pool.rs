@@ -5,9 +5,10 @@ use std::net::SocketAddr;
 
 use super::{COMPLETIONS, completion, ids};
 use crate::support::fleet::traffic::{Asked, Traffic};
-use crate::support::fleet::{Fleet, Setup, endpoints_text, until};
+use crate::support::fleet::{Fleet, Setup, endpoints_text};
 use crate::support::http;
 use crate::support::picker::feed_is;
+use crate::support::waiting::until;
 
 /// Requests by their id and where they were sent.
 async fn sent(fleet: &Fleet, asked: &[Asked]) -> BTreeSet<String> {

@@ -7,7 +7,8 @@ use serde_json::Value;
 use super::{COMPLETIONS, completion, ids};
 use crate::support::fleet::echo::HEAD;
 use crate::support::fleet::traffic::Traffic;
-use crate::support::fleet::{Exchange, Fleet, Setup, until};
+use crate::support::fleet::{Exchange, Fleet, Setup};
+use crate::support::waiting::until;
 
 /// The header by which a simulated engine says which rank served.
 const SERVED_RANK: &str = "x-warmpath-engine-rank";

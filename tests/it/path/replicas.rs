@@ -2,12 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::rollout::Gateway;
+use super::rollout::{Gateway, SHIPPED_DELAY};
 use super::{COMPLETIONS, completion, ids};
 use crate::support::fleet::traffic::Traffic;
-use crate::support::fleet::{Fleet, Setup, request_id, until};
+use crate::support::fleet::{Fleet, Setup, request_id};
 use crate::support::http;
 use crate::support::picker::Pages;
+use crate::support::waiting::until;
 
 /// What a picker holds of each engine, by name.
 async fn cached_blocks(picker: &Pages) -> Vec<(String, u64)> {
@@ -59,7 +60,7 @@ async fn decision(gateway: &Gateway, id: &str) -> (usize, Value) {
 async fn two_pickers_come_to_the_same_view_and_foresee_what_the_other_one_warmed() {
     Setup::engines(3)
         .run(async |fleet| {
-            let mut gateway = Gateway::start(fleet, &[]).await;
+            let mut gateway = Gateway::start(fleet, [SHIPPED_DELAY; 2]).await;
             gateway.pickers[1].start().await;
             gateway.asks(2).await;
             let prompts: Vec<_> = (0..30).map(|topic| ids(topic, 300)).collect();

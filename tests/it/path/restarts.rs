@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 
 use super::{COMPLETIONS, completion, ids, with};
 use crate::support::fleet::traffic::{Asked, Traffic};
-use crate::support::fleet::{Fleet, Setup, until};
+use crate::support::fleet::{Fleet, Setup};
 use crate::support::http;
+use crate::support::waiting::until;
 use warmpath::engine::Fault;
 
 /// The decisions on these requests, by request id.

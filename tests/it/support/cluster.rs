@@ -23,10 +23,11 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::sync::OnceCell;
 
 use self::namespace::Namespace;
-use super::fleet::{tail, until};
+use super::fleet::tail;
 use super::guarded::{Guarded, Swept};
 use super::ports::own_loopback;
 use super::tools;
+use crate::support::waiting::until;
 
 /// Who asks, and what was answered, for every request under a service account.
 const AUDIT_POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": [

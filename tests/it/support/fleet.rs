@@ -12,7 +12,6 @@ pub(crate) mod traffic;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -28,9 +27,7 @@ use super::http::{self, Answer};
 use super::picker::feed_is;
 use super::picker::thread::PickerThread;
 use super::ports::Refusing;
-
-/// Longest wait for something that must happen. Everything here takes milliseconds on an idle machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+use super::waiting::until;
 
 /// The name under which engines serve their model.
 pub(crate) const MODEL: &str = "qwen3";
@@ -292,20 +289,6 @@ impl Exchange {
 /// An id that no other request of this run has.
 pub(crate) fn request_id() -> String {
     format!("it-{:016x}", fastrand::u64(..))
-}
-
-/// Looks every few milliseconds until `look` finds something; fails with `what` after [`PATIENCE`].
-pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let looking = async {
-        loop {
-            if let Some(found) = look().await {
-                return found;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    let found = tokio::time::timeout(PATIENCE, looking).await;
-    found.unwrap_or_else(|_| panic!("not in {PATIENCE:?}: {what}"))
 }
 
 /// The last lines of a file.

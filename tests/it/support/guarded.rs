@@ -98,7 +98,7 @@ impl Swept {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::support::fleet::until;
+    use crate::support::waiting::until;
 
     fn sleeper(log: &Path) -> Guarded {
         let mut command = Command::new("sleep");

@@ -9,3 +9,4 @@ pub(crate) mod http;
 pub(crate) mod picker;
 pub(crate) mod ports;
 pub(crate) mod tools;
+pub(crate) mod waiting;

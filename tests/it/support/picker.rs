@@ -6,8 +6,8 @@ pub(crate) mod thread;
 use serde_json::Value;
 use warmpath::app::Addresses;
 
-use super::fleet::until;
 use super::http;
+use super::waiting::until;
 
 /// Every decision that is kept, and those that are looked through for a request of a moment ago.
 const ALL: &str = "/debug/decisions?n=100000";

@@ -9,9 +9,10 @@ use tempfile::TempDir;
 use warmpath::app::Addresses;
 
 use super::Pages;
-use crate::support::fleet::{tail, until};
+use crate::support::fleet::tail;
 use crate::support::guarded::Guarded;
 use crate::support::ports::own_loopback;
+use crate::support::waiting::until;
 
 /// The place of a picker, and the program while it runs there: no longer than this value and the test process live.
 pub(crate) struct PickerProcess {
