@@ -9,9 +9,10 @@ use warmpath::app::Addresses;
 use super::http;
 use super::waiting::until;
 
-/// Every decision that is kept, and those that are looked through for a request of a moment ago.
+/// Every decision that is kept.
 const ALL: &str = "/debug/decisions?n=100000";
-const LAST: &str = "/debug/decisions?n=100";
+/// Where a request of a moment ago is looked for: many are costly to read, few may be others' under load.
+const LAST: [&str; 2] = ["/debug/decisions?n=5", "/debug/decisions?n=100"];
 
 /// What there is to see of a picker, in a thread or a process.
 pub(crate) struct Pages {
@@ -139,8 +140,14 @@ impl Pages {
     }
 
     async fn find_decision(&self, request_id: &str) -> Option<Value> {
-        let mut decisions = self.list(LAST).await.into_iter();
-        decisions.find(|decision| decision["request_id"] == request_id)
+        for path in LAST {
+            let mut decisions = self.list(path).await.into_iter();
+            let found = decisions.find(|decision| decision["request_id"] == request_id);
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
     }
 
     /// Asserts what must hold after every test: no tokens are booked and nothing is in flight, anywhere.
