@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::rollout::{Gateway, SHIPPED_DELAY};
 use super::{COMPLETIONS, completion, ids};
-use crate::support::fleet::traffic::Traffic;
+use crate::support::fleet::traffic::{Traffic, assert_all_served};
 use crate::support::fleet::{Fleet, Setup, request_id};
 use crate::support::http;
 use crate::support::picker::Pages;
@@ -70,10 +70,7 @@ async fn two_pickers_come_to_the_same_view_and_foresee_what_the_other_one_warmed
                 picker.metric_reaches(ended, 60.0).await;
             }
             let asked = traffic.stop().await;
-            assert!(
-                asked.iter().all(|asked| asked.status == Ok(200)),
-                "{asked:?}"
-            );
+            assert_all_served(&asked);
 
             let ask = async |prompt: &[u32]| {
                 let id = request_id();

@@ -58,6 +58,14 @@ impl Pages {
         until(what, async || holds(&self.endpoints().await).then_some(())).await;
     }
 
+    /// Waits until an endpoint of this full name is there.
+    pub(crate) async fn lists(&self, name: &str) {
+        self.sees(&format!("{name} is an endpoint"), |endpoints| {
+            endpoints.iter().any(|endpoint| endpoint["name"] == name)
+        })
+        .await;
+    }
+
     /// Waits until so many engines have reported and told their models, and so many doubles have no report page.
     pub(crate) async fn knows(&self, engines: usize, echoes: usize) {
         let told = |endpoint: &&Value| {
