@@ -26,7 +26,7 @@ mod hot;
 mod operator;
 mod phase;
 mod picker;
-mod program;
+pub mod program;
 mod prose;
 mod report;
 mod screen;

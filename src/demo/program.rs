@@ -1,4 +1,4 @@
-//! Which Envoy is run? The one that is named, else the installed one, else the one on PATH.
+//! Which Envoy is run? The one that is named, else the installed one, else the one on PATH. Tests find their programs likewise.
 
 use std::env;
 use std::os::unix::fs::PermissionsExt as _;
@@ -38,20 +38,28 @@ fn find_in(
             Err(ProgramError::NotAProgram(named.to_owned()))
         };
     }
-    // The folder that scripts/tools.sh fills.
-    let cache = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
-    let tools = variable("WARMPATH_TOOLS").or_else(|| Some(cache?.join("warmpath")));
-    let path = variable("PATH").unwrap_or_default();
-    tools
-        .map(|tools| tools.join("bin"))
-        .into_iter()
-        .chain(env::split_paths(&path))
-        .map(|folder| folder.join("envoy"))
-        .find(|file| is_program(file))
-        .ok_or(ProgramError::Missing)
+    installed("envoy", variable).ok_or(ProgramError::Missing)
 }
 
-fn is_program(file: &Path) -> bool {
+/// The program `name` in the folder that `scripts/tools.sh` fills, else on `PATH`; `variable` reads the environment.
+pub fn installed(name: &str, variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    let tools = tools_folder(&variable).map(|tools| tools.join("bin"));
+    let path = variable("PATH").unwrap_or_default();
+    tools
+        .into_iter()
+        .chain(env::split_paths(&path))
+        .map(|folder| folder.join(name))
+        .find(|file| is_program(file))
+}
+
+/// The folder that `scripts/tools.sh` fills.
+pub fn tools_folder(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    let cache = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
+    variable("WARMPATH_TOOLS").or_else(|| Some(cache?.join("warmpath")))
+}
+
+/// A file that may be executed.
+pub fn is_program(file: &Path) -> bool {
     file.metadata()
         .is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
@@ -82,6 +90,14 @@ mod tests {
         assert_eq!(find_in(None, variable), Ok(tools.path().join("bin/envoy")));
         let only_path = |name: &str| variable(name).filter(|_| name == "PATH");
         assert_eq!(find_in(None, only_path), Ok(named));
+    }
+
+    #[test]
+    fn the_tools_folder_is_in_the_users_cache_unless_it_is_named() {
+        let home = folder_with(".cache/warmpath/bin/envoy");
+        let variable = |name: &str| (name == "HOME").then(|| home.path().to_owned());
+        let envoy = home.path().join(".cache/warmpath/bin/envoy");
+        assert_eq!(find_in(None, variable), Ok(envoy));
     }
 
     #[test]

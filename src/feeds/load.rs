@@ -48,9 +48,10 @@ const FAILURES_TO_NOTE: u32 = 3;
 const FILTER_RETRY: Duration = Duration::from_secs(60);
 
 impl Settings {
-    /// Four questions within the limit: one may be lost and one late, and the report is still young.
+    /// Four questions within the limit: one may be lost and one late, and the report is still young. A limit that is
+    /// wide is no reason to ask a busy endpoint less often than an idle one.
     fn busy_interval(&self) -> Duration {
-        self.age_limit / 4
+        (self.age_limit / 4).min(self.idle_interval)
     }
 
     /// A third of the limit, so that an engine that hangs is asked three times within it.

@@ -3,6 +3,7 @@
 mod cluster;
 
 use std::path::Path;
+use std::process::Command;
 
 use axum::Json;
 use axum::routing::post;
@@ -10,12 +11,11 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::process::Command;
 use tokio::task::JoinSet;
 
 use crate::support::http;
+use crate::support::picker::process::PickerProcess;
 use crate::support::ports;
-use crate::support::process::Process;
 
 const PROTECTED: [&str; 5] = [
     "/",
@@ -27,7 +27,7 @@ const PROTECTED: [&str; 5] = [
 
 /// A picker, and the API server that it asks.
 struct Stage {
-    picker: Process,
+    picker: PickerProcess,
     api_server: JoinSet<std::io::Result<()>>,
     _folder: TempDir,
 }
@@ -77,14 +77,11 @@ fn serve(folder: &Path) -> Command {
     let endpoints = folder.join("endpoints.yaml");
     let text = "endpoints:\n  - {name: vllm-0, address: 127.0.0.1, port: 1}\n";
     std::fs::write(&endpoints, text).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_warmpath"));
+    let mut command = PickerProcess::command();
     command
-        .args(["serve", "--bind", "127.0.0.1", "--metrics-endpoint-auth"])
-        .args(["--grpc-port", "0", "--grpc-health-port", "0"])
-        .args(["--metrics-port", "0", "--drain-delay", "0s"])
+        .args(["--metrics-endpoint-auth", "--drain-delay=0s"])
         .arg("--endpoints-file")
-        .arg(endpoints)
-        .env_remove("RUST_LOG");
+        .arg(endpoints);
     command
 }
 
@@ -96,7 +93,7 @@ async fn start(listener: TcpListener) -> Stage {
     let mut command = serve(folder.path());
     command.env("KUBECONFIG", kubeconfig(folder.path(), &server));
     Stage {
-        picker: Process::start(command).await.unwrap(),
+        picker: PickerProcess::started(command).await,
         api_server: api_server_task,
         _folder: folder,
     }
@@ -132,7 +129,7 @@ impl Stage {
 #[tokio::test]
 async fn every_page_but_the_probes_asks_for_a_token_and_its_right() {
     let (listener, _) = ports::listener().await;
-    let stage = start(listener).await;
+    let mut stage = start(listener).await;
     for page in PROTECTED {
         assert_eq!(stage.status(page, None).await, 401, "{page}");
         assert_eq!(stage.status(page, Some("made-up")).await, 401, "{page}");
@@ -209,7 +206,7 @@ async fn an_api_server_that_goes_away_shuts_the_pages_and_leaves_the_probes() {
     stage
         .api_server
         .spawn(async move { axum::serve(listener, api_server()).await });
-    crate::support::fleet::until("the page is shown again", async || {
+    crate::support::waiting::until("the page is shown again", async || {
         (stage.status("/metrics", Some("admin")).await == 200).then_some(())
     })
     .await;
@@ -230,7 +227,7 @@ async fn without_an_api_server_to_ask_the_picker_does_not_start() {
     command
         .env("KUBECONFIG", folder.path().join("nowhere"))
         .env_remove("KUBERNETES_SERVICE_HOST");
-    let end = Process::start(command).await.err().unwrap();
+    let end = PickerProcess::place(command).try_start().await.unwrap_err();
     assert_eq!(end.code, Some(1));
     assert!(
         end.log

@@ -3,21 +3,12 @@
 mod pages;
 mod ranks;
 
-use std::time::Duration;
-
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use warmpath::engine::{Running, Settings, start};
 
-const FAST: [&str; 6] = [
-    "--prefill-us-per-token",
-    "0",
-    "--base-ms-per-step",
-    "0",
-    "--decode-ms-per-step",
-    "0",
-];
-const PATIENCE: Duration = Duration::from_secs(20);
+use crate::support::fleet::INSTANT;
+use crate::support::waiting::{PATIENCE, until};
 
 struct Engine {
     running: Running,
@@ -26,7 +17,7 @@ struct Engine {
 
 impl Engine {
     async fn start(options: &[&str]) -> Self {
-        let settings = Settings::local(&[&FAST, options].concat()).unwrap();
+        let settings = Settings::local(&[&INSTANT, options].concat()).unwrap();
         Self {
             running: start(settings).await.unwrap(),
             client: reqwest::Client::new(),
@@ -80,12 +71,10 @@ impl Engine {
     }
 
     async fn wait_for(&self, name: &str, value: f64) {
-        let reached = async {
-            while self.metric(name).await != Some(value) {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, reached).await.unwrap();
+        until(&format!("{name} is {value}"), async || {
+            (self.metric(name).await == Some(value)).then_some(())
+        })
+        .await;
     }
 }
 

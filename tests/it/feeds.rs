@@ -24,19 +24,7 @@ use warmpath::routing::endpoint::EndpointName;
 use warmpath::routing::router::Router;
 use warmpath::tokens::Tokens;
 
-/// Longest wait for something that must happen.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// Waits until `holds`, looking often; fails after [`PATIENCE`].
-async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let waiting = async {
-        while !holds() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    let waited = tokio::time::timeout(PATIENCE, waiting).await;
-    assert!(waited.is_ok(), "not in {PATIENCE:?}: {what}");
-}
+use crate::support::waiting::{PATIENCE, eventually};
 
 fn one_endpoint(port: u16) -> String {
     format!("endpoints:\n  - {{name: a, address: 127.0.0.1, port: {port}}}\n")
@@ -91,7 +79,7 @@ fn metrics_page(metrics: &Metrics) -> String {
     String::from_utf8(page).unwrap()
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_renamed_file_is_a_new_version_and_a_broken_one_is_refused_and_told() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("endpoints.yaml");

@@ -1,8 +1,7 @@
 //! The whole process on port 0: what answers where, how it leaves, how it fails to start.
 
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::process::{Command, Output};
 
 use clap::Parser;
 use serde_json::Value;
@@ -13,7 +12,8 @@ use warmpath::app::{self, Addresses};
 use warmpath::args::{self, Args};
 use warmpath::telemetry::{self, Format};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+use crate::support::picker::process::PickerProcess;
+use crate::support::waiting::{PATIENCE, until};
 
 fn serve_args(flags: &[&str]) -> args::Serve {
     let line = [
@@ -81,12 +81,10 @@ impl Running {
     }
 
     async fn until_ready(&self) {
-        let asking = async {
-            while self.get("/readyz").await.0 != 200 {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        tokio::time::timeout(PATIENCE, asking).await.unwrap();
+        until("it is ready", async || {
+            (self.get("/readyz").await.0 == 200).then_some(())
+        })
+        .await;
     }
 
     async fn ended(&mut self) -> anyhow::Result<()> {
@@ -151,15 +149,11 @@ async fn after_a_signal_it_is_not_ready_but_still_accepts_and_then_ends() {
     let mut running = start(&["--drain-delay", "400ms"]).await;
     running.until_ready().await;
     running.signals.send(()).await.unwrap();
-    let noticing = async {
-        loop {
-            let (status, detail) = running.get("/readyz").await;
-            if status == 503 {
-                return detail;
-            }
-        }
-    };
-    let detail = tokio::time::timeout(PATIENCE, noticing).await.unwrap();
+    let detail = until("it is not ready", async || {
+        let (status, detail) = running.get("/readyz").await;
+        (status == 503).then_some(detail)
+    })
+    .await;
     assert!(detail.contains("\"leaving\":true"), "{detail}");
     assert_eq!(running.get("/livez").await.0, 200);
     TcpStream::connect(running.addresses.grpc).await.unwrap();
@@ -247,58 +241,32 @@ fn errors_at_start_are_one_line_with_code_1_and_usage_errors_have_code_2() {
     );
 }
 
-/// Runs the binary, sends it SIGTERM `n_signals` times once it serves, and returns its exit code.
-fn exit_code_after_signals(delay: &str, n_signals: usize) -> Option<i32> {
-    use std::io::{BufRead, BufReader};
+/// Tells a picker to leave: once, or until it does.
+async fn exit_code_after_signals(delay: &str, once: bool) -> Option<i32> {
     let folder = tempfile::tempdir().unwrap();
-    let file = endpoints_file(folder.path());
-    let mut child = Command::new(env!("CARGO_BIN_EXE_warmpath"))
-        .args(["serve", "--endpoints-file", &file, "--bind", "127.0.0.1"])
-        .args([
-            "--grpc-port",
-            "0",
-            "--grpc-health-port",
-            "0",
-            "--metrics-port",
-            "0",
-        ])
-        .args([
-            "--secure-serving=false",
-            "--drain-delay",
-            delay,
-            "--log-level",
-            "info",
-        ])
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-    let mut wait_for = |what: &str| {
-        let found = lines
-            .by_ref()
-            .map(Result::unwrap)
-            .any(|line| line.contains(what));
-        assert!(found, "no log line with {what}");
-    };
-    let pid = child.id().to_string();
-    let terminate = || {
-        let sent = Command::new("kill").args(["-TERM", &pid]).status().unwrap();
-        assert!(sent.success());
-    };
-    wait_for("picker serves");
-    terminate();
-    wait_for("leaving");
-    // Those that come right after the first count as one with it.
-    while n_signals > 1 && child.try_wait().unwrap().is_none() {
-        terminate();
+    let mut command = PickerProcess::command();
+    command.args(["--endpoints-file", &endpoints_file(folder.path())]);
+    command.args(["--secure-serving=false", "--drain-delay", delay]);
+    let mut picker = PickerProcess::started(command).await;
+    picker.signal("-TERM");
+    picker.logs("leaving").await;
+    if once {
+        return picker.end().await.code;
     }
-    // Reads to the end, so that the child never blocks on its log.
-    lines.for_each(drop);
-    child.wait().unwrap().code()
+    // Those that come right after the first count as one with it.
+    until("it ends", async || {
+        let end = picker.look_for_end();
+        if end.is_none() {
+            picker.signal("-TERM");
+        }
+        end
+    })
+    .await
+    .code
 }
 
-#[test]
-fn sigterm_ends_with_code_0_and_a_second_one_with_code_1() {
-    assert_eq!(exit_code_after_signals("0s", 1), Some(0));
-    assert_eq!(exit_code_after_signals("1h", 2), Some(1));
+#[tokio::test]
+async fn sigterm_ends_with_code_0_and_a_second_one_with_code_1() {
+    assert_eq!(exit_code_after_signals("0s", true).await, Some(0));
+    assert_eq!(exit_code_after_signals("1h", false).await, Some(1));
 }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
@@ -20,6 +20,8 @@ use warmpath::routing::block::Sequence;
 use warmpath::routing::request::{Api, Request};
 use warmpath::tokens::hub::HubAccess;
 use warmpath::tokens::{ModelSource, Retry, ServedModel, Settings, TokenSource, Tokenized, Tokens};
+
+use crate::support::waiting::until;
 
 /// Byte-pair encoding of four symbols: `a` 0, `b` 1, `ab` 2, space 3.
 pub(crate) const TINY_TOKENIZER: &str = r#"{
@@ -93,16 +95,9 @@ pub(crate) fn start(settings: Settings, hub: HubAccess, retry: Retry) -> (Arc<To
     (tokens, Loading(loading))
 }
 
-/// Waits until `condition` holds; fails after ten seconds.
-#[track_caller]
-pub(crate) fn wait_for(what: &str, condition: impl AsyncFn() -> bool) -> impl Future<Output = ()> {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    async move {
-        while !condition().await {
-            assert!(Instant::now() < deadline, "{what} did not happen in time");
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    }
+/// Waits until `condition` holds.
+pub(crate) async fn wait_for(what: &str, condition: impl AsyncFn() -> bool) {
+    until(what, async || condition().await.then_some(())).await;
 }
 
 pub(crate) fn served(id: &str, root: &str) -> ServedModel {

@@ -10,7 +10,6 @@ mod tls;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use prometheus::Registry;
 use tokio::net::TcpListener;
@@ -23,8 +22,8 @@ use warmpath::extproc::pick::{Flight, Pick, Rejection, RequestBody, RequestHead,
 use warmpath::extproc::server::{self, Security, Settings};
 use warmpath::metrics::wire::WireMetrics;
 
-/// Nothing here takes longer unless it hangs.
-const PATIENCE: Duration = Duration::from_secs(20);
+use crate::support::waiting::{PATIENCE, until};
+
 const DESTINATION: &str = "10.0.0.1:8000";
 
 /// What the pick was asked and its flight was told.
@@ -216,16 +215,9 @@ impl Harness {
 
     /// Waits until a metric has a value: it changes a moment after the client sees its cause.
     async fn await_metric(&self, name: &str, label: Option<&str>, value: f64) {
-        let reached = async {
-            while self.metric(name, label) != value {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        if timeout(PATIENCE, reached).await.is_err() {
-            panic!(
-                "{name} {label:?} is {}, not {value}",
-                self.metric(name, label)
-            );
-        }
+        until(&format!("{name} {label:?} is {value}"), async || {
+            (self.metric(name, label) == value).then_some(())
+        })
+        .await;
     }
 }

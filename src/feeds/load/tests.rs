@@ -146,6 +146,15 @@ async fn a_busy_endpoint_is_asked_four_times_within_the_age_limit() {
     );
 }
 
+#[test]
+fn a_wide_age_limit_does_not_have_busy_endpoints_asked_less_often_than_idle_ones() {
+    let wide = Settings {
+        age_limit: Duration::from_secs(30),
+        ..settings()
+    };
+    assert_eq!(wide.busy_interval(), wide.idle_interval);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_hanging_engine_is_asked_three_times_within_the_age_limit_while_busy() {
     let mut first = true;

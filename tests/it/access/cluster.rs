@@ -8,9 +8,9 @@ use super::{PROTECTED, serve};
 use crate::support::cluster::Cluster;
 use crate::support::cluster::accounts::rule;
 use crate::support::cluster::namespace::Namespace;
-use crate::support::fleet::until;
 use crate::support::http;
-use crate::support::process::Process;
+use crate::support::picker::process::PickerProcess;
+use crate::support::waiting::until;
 
 /// What the picker's account needs, as docs/metrics.md has it.
 fn reviewer() -> Vec<Value> {
@@ -38,7 +38,7 @@ async fn token(namespace: &Namespace, account: &str) -> String {
     token.trim().to_owned()
 }
 
-async fn get(picker: &Process, path: &str, token: &str) -> http::Answer {
+async fn get(picker: &PickerProcess, path: &str, token: &str) -> http::Answer {
     let bearer = format!("Bearer {token}");
     let headers = [("authorization", bearer.as_str())];
     http::get_with(picker.addresses.metrics, path, &headers).await
@@ -64,7 +64,7 @@ async fn the_right_to_get_metrics_opens_them_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = serve(folder.path());
     command.env("KUBECONFIG", kubeconfig);
-    let picker = Process::start(command).await.unwrap();
+    let mut picker = PickerProcess::started(command).await;
 
     let early = get(&picker, "/metrics", &prometheus).await;
     let text = String::from_utf8_lossy(&early.body).into_owned();

@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 
 use super::{Helm, file, manifest};
 use crate::support::envoy::Envoy;
-use crate::support::fleet::{Fleet, MODEL, Setup, until};
+use crate::support::fleet::{Fleet, MODEL, Setup};
 use crate::support::http;
 use crate::support::tools::tool;
+use crate::support::waiting::until;
 
 const PATH: &str = "/v1/completions";
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 use warmpath::engine::{Fault, Running, Settings, start};
 
-use super::{Engine, FAST};
+use super::{Engine, INSTANT};
 
 /// Asks for a completion of 65 token ids, by default at no certain rank: the cached tokens, and which rank served.
 async fn ask(engine: &Engine, first_id: u32, pin: Option<&str>) -> (u64, Option<String>) {
@@ -271,7 +271,7 @@ async fn an_engine_started_again_with_its_settings_is_cold_at_the_same_addresses
         &["--data-parallel-size", "2"],
         &["--data-parallel-rank", "1"],
     ] {
-        let mut running = start(Settings::local(&[&FAST, options].concat()).unwrap())
+        let mut running = start(Settings::local(&[&INSTANT, options].concat()).unwrap())
             .await
             .unwrap();
         let addresses = |running: &Running| {

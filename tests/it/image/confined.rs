@@ -3,9 +3,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::{Value, json};
-use tokio::process::Command;
 use warmpath::engine;
 
 use super::pack;
@@ -14,10 +14,11 @@ use crate::support::cluster::Cluster;
 use crate::support::cluster::accounts::reader;
 use crate::support::envoy::Envoy;
 use crate::support::envoy_config::EnvoyConfig;
-use crate::support::fleet::{MODEL, endpoints_text, until};
+use crate::support::fleet::{MODEL, endpoints_text};
 use crate::support::http;
+use crate::support::picker::process::PickerProcess;
 use crate::support::ports::own_loopback;
-use crate::support::process::Process;
+use crate::support::waiting::until;
 
 /// The parts that both ways have in common. What is writable is what a Pod gets as an `emptyDir`.
 const MOUNTS: &str = r#"
@@ -40,8 +41,9 @@ enum Way {
 }
 
 impl Way {
-    fn command(self, root: &Path, arguments: &[&str]) -> Command {
-        let mut command = Command::new("unshare");
+    /// What runs `arguments` with nothing in its environment but `variables`.
+    fn command(self, root: &Path, variables: &[String], arguments: &[&str]) -> Command {
+        let mut command = Command::new("env");
         let (flags, owner, enter): (&[_], _, _) = match self {
             Self::Root => (
                 &["--mount"],
@@ -55,22 +57,23 @@ impl Way {
             ),
         };
         command
+            .args(["-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin"])
+            .args(variables)
+            .arg("unshare")
             .args(flags)
             .args(["sh", "-c", &format!("{MOUNTS}{enter}"), "sh"])
             .arg(root)
             .arg(owner)
-            .args(arguments)
-            .env_clear()
-            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+            .args(arguments);
         command
     }
 
     /// The way that works here; else the test is left out and says so, which is a failure with `CI` set.
-    async fn find(root: &Path) -> Option<Self> {
+    fn find(root: &Path) -> Option<Self> {
         let version = ["/usr/local/bin/warmpath", "version"];
         let mut told = String::new();
         for way in [Self::Root, Self::UserNamespace] {
-            let output = way.command(root, &version).output().await.unwrap();
+            let output = way.command(root, &[], &version).output().unwrap();
             if output.status.success() {
                 return Some(way);
             }
@@ -85,17 +88,9 @@ impl Way {
     }
 }
 
-fn serve(way: Way, root: &Path, flags: &[&str]) -> Command {
-    let usual = [
-        "/usr/local/bin/warmpath",
-        "serve",
-        "--bind=127.0.0.1",
-        "--grpc-port=0",
-        "--grpc-health-port=0",
-        "--metrics-port=0",
-        "--drain-delay=0s",
-    ];
-    way.command(root, &[&usual, flags].concat())
+async fn serve(way: Way, root: &Path, variables: &[String], flags: &[&str]) -> PickerProcess {
+    let usual = ["/usr/local/bin/warmpath", "serve", "--drain-delay=0s"];
+    PickerProcess::started(way.command(root, variables, &[&usual, flags].concat())).await
 }
 
 /// Puts a file where the picker sees it.
@@ -103,25 +98,12 @@ fn put(root: &Path, name: &str, text: &str) {
     std::fs::write(root.join(name), text).unwrap();
 }
 
-async fn page(picker: &Process, path: &str) -> String {
-    let answer = http::get(picker.addresses.metrics, path).await;
-    String::from_utf8(answer.body.to_vec()).unwrap()
-}
-
-async fn has_sample(picker: &Process, sample: &str) {
-    until(sample, async || {
-        let page = page(picker, "/metrics").await;
-        page.lines().any(|line| line == sample).then_some(())
-    })
-    .await;
-}
-
 #[tokio::test]
 async fn the_binary_serves_a_real_envoy_and_ends_in_order_with_nothing_else_around() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("root");
     pack("--root", &root);
-    let Some(way) = Way::find(&root).await else {
+    let Some(way) = Way::find(&root) else {
         return;
     };
     let hub = Hub::tiny().await;
@@ -144,19 +126,18 @@ async fn the_binary_serves_a_real_envoy_and_ends_in_order_with_nothing_else_arou
         "--endpoints-file=/etc/endpoints.yaml",
         "--config=/etc/warmpath.yaml",
     ];
-    let mut command = serve(way, &root, &files);
-    command.env("HF_ENDPOINT", format!("http://hub.test:{port}"));
-    let picker = Process::start(command).await.unwrap();
+    let variables = [format!("HF_ENDPOINT=http://hub.test:{port}")];
+    let mut picker = serve(way, &root, &variables, &files).await;
     is_shut_in(way, &picker, &root);
 
     // The hub is found by its name, and its file kept in the home of the user.
-    has_sample(&picker, "warmpath_models_loaded 1").await;
+    picker.metric_is("warmpath_models_loaded", 1.0).await;
     until("the picker is ready", async || {
         let answer = http::get(picker.addresses.metrics, "/readyz").await;
         (answer.status == 200).then_some(())
     })
     .await;
-    let metrics = page(&picker, "/metrics").await;
+    let metrics = picker.page("/metrics").await;
     assert!(metrics.contains("warmpath_build_info{"), "{metrics}");
     // Without /proc there is nothing to tell of the process, and nothing else is missing.
     assert!(!metrics.contains("process_"), "{metrics}");
@@ -168,7 +149,7 @@ async fn the_binary_serves_a_real_envoy_and_ends_in_order_with_nothing_else_arou
 }
 
 /// A request through a real Envoy goes where the picker says, by token ids of its own.
-async fn envoy_is_led(picker: &Process, engine: SocketAddr) {
+async fn envoy_is_led(picker: &PickerProcess, engine: SocketAddr) {
     let config = EnvoyConfig::new(picker.addresses.grpc, [engine]);
     let Some(envoy) = Envoy::start(config).await else {
         return;
@@ -182,10 +163,10 @@ async fn envoy_is_led(picker: &Process, engine: SocketAddr) {
     let served_by = engine.to_string();
     assert_eq!(answer.header("x-served-by"), Some(served_by.as_str()));
     for sample in [
-        "warmpath_picks_total{endpoint=\"default/engine-0\"} 1",
-        "warmpath_tokenized_requests_total{source=\"local\"} 1",
+        r#"warmpath_picks_total{endpoint="default/engine-0"}"#,
+        r#"warmpath_tokenized_requests_total{source="local"}"#,
     ] {
-        has_sample(picker, sample).await;
+        picker.metric_is(sample, 1.0).await;
     }
 }
 
@@ -212,7 +193,7 @@ async fn in_a_pod_it_reaches_the_api_server_with_what_every_pod_has() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("root");
     pack("--root", &root);
-    let (Some(way), Some(cluster)) = (Way::find(&root).await, Cluster::shared().await) else {
+    let (Some(way), Some(cluster)) = (Way::find(&root), Cluster::shared().await) else {
         return;
     };
     let namespace = cluster.namespace("image").await;
@@ -223,24 +204,24 @@ async fn in_a_pod_it_reaches_the_api_server_with_what_every_pod_has() {
     let address = IpAddr::from(own_loopback());
     namespace.pod_runs("vllm-0", address, true, 0).await;
 
-    let mut command = serve(way, &root, &["--pool-name=pool"]);
-    command
-        .env("KUBERNETES_SERVICE_HOST", api_server.ip().to_string())
-        .env("KUBERNETES_SERVICE_PORT", api_server.port().to_string());
-    let picker = Process::start(command).await.unwrap();
-    until("the Pod is an endpoint", async || {
-        let state: Value = serde_json::from_str(&page(&picker, "/debug/state").await).unwrap();
-        let endpoint = &state["endpoints"][0];
-        let found = endpoint["address"] == format!("{address}:8000") && endpoint["ready"] == true;
-        found.then_some(())
-    })
-    .await;
+    let variables = [
+        format!("KUBERNETES_SERVICE_HOST={}", api_server.ip()),
+        format!("KUBERNETES_SERVICE_PORT={}", api_server.port()),
+    ];
+    let mut picker = serve(way, &root, &variables, &["--pool-name=pool"]).await;
+    picker
+        .sees("the Pod is an endpoint", |endpoints| {
+            endpoints.iter().any(|endpoint| {
+                endpoint["address"] == format!("{address}:8000") && endpoint["ready"] == true
+            })
+        })
+        .await;
     let end = picker.terminate().await;
     assert_eq!(end.code, Some(0), "{}", end.log);
 }
 
 /// What the kernel says of it: the test sees `/proc`, the picker does not.
-fn is_shut_in(way: Way, picker: &Process, root: &Path) {
+fn is_shut_in(way: Way, picker: &PickerProcess, root: &Path) {
     let of = |name: &str| {
         let path = format!("/proc/{}/{name}", picker.pid());
         std::fs::read_to_string(path).unwrap()

@@ -1,9 +1,9 @@
 //! An address outlives an engine, and a Pod outlives its engine's process: neither inherits what is no longer there.
 
 use super::world::{Plan, World, ids, pod_name};
-use crate::support::fleet::picker::feed_is;
 use crate::support::fleet::traffic::Traffic;
-use crate::support::fleet::until;
+use crate::support::picker::feed_is;
+use crate::support::waiting::until;
 
 /// Asks for a prompt of 300 tokens; what was foreseen as cached, which must be what the engine then found.
 async fn cached(world: &World, topic: u32) -> u64 {
@@ -133,10 +133,7 @@ async fn a_rolling_update_of_the_engines_fails_no_request() {
                 r#"warmpath_picks_total{{endpoint="{}"}}"#,
                 world.full(&pod_name(new))
             );
-            until("the new Pod gets requests", async || {
-                (world.picker.metric(&picks).await >= 10.0).then_some(())
-            })
-            .await;
+            world.picker.metric_reaches(&picks, 10.0).await;
             world.namespace.terminate_pod(&pod_name(old)).await;
             // As a container does that waits in its preStop hook: what it has is answered, then it goes.
             until("the old Pod has nothing to do", async || {

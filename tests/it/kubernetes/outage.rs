@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::world::{Plan, pod_name};
-use crate::support::fleet::until;
+use crate::support::waiting::until;
 
 #[tokio::test]
 async fn without_the_api_server_picks_go_on_and_changes_are_caught_up_with_when_it_is_back() {

@@ -7,7 +7,7 @@ use tonic_health::pb::health_client::HealthClient;
 
 use super::world::{POOL, PORTS, Plan, World, ids, pod_name};
 use crate::support::cluster::accounts::{reader, rule};
-use crate::support::fleet::until;
+use crate::support::waiting::until;
 
 /// What the gRPC health port says of readiness and of liveness.
 async fn health(world: &World) -> [ServingStatus; 2] {

@@ -1,21 +1,18 @@
 //! The rights that the chart grants are the rights that the picker uses: none is missing, none is more.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use std::process::Command;
 
 use serde_json::{Value, json};
-use warmpath::app::Addresses;
 
 use super::chart::Helm;
 use super::world::POOL;
 use crate::support::cluster::Cluster;
 use crate::support::cluster::namespace::Namespace;
-use crate::support::fleet::picker::Picker;
-use crate::support::fleet::until;
 use crate::support::http;
+use crate::support::picker::process::PickerProcess;
 use crate::support::ports::own_loopback;
+use crate::support::waiting::until;
 
 /// Name of the chart's Deployment, and of its account.
 const PICKER: &str = "warm-epp";
@@ -74,16 +71,15 @@ fn rights_of(rules: &Value, place: &str) -> Vec<Right> {
 }
 
 /// The picker as the Deployment would run it, but for its address and the place of its settings file.
-async fn picker_of_the_chart(namespace: &Namespace, folder: &Path) -> Picker {
+async fn picker_of_the_chart(namespace: &Namespace, folder: &Path) -> PickerProcess {
     let deployment = json_of(namespace, &["deployment", PICKER]).await;
     let pod = &deployment["spec"]["template"]["spec"];
     let account = pod["serviceAccountName"].as_str().unwrap();
     let settings = json_of(namespace, &["configmap", PICKER]).await;
     let file = folder.join("warmpath.yaml");
     std::fs::write(&file, settings["data"]["warmpath.yaml"].as_str().unwrap()).unwrap();
-    let mut command = Command::new(env!("CARGO_BIN_EXE_warmpath"));
-    // The image's entry point has it already.
-    command.arg("serve");
+    // The image's entry point has the command already.
+    let mut command = PickerProcess::command();
     for argument in pod["containers"][0]["args"].as_array().unwrap() {
         let argument = argument.as_str().unwrap();
         let path = file.display().to_string();
@@ -94,15 +90,7 @@ async fn picker_of_the_chart(namespace: &Namespace, folder: &Path) -> Picker {
         namespace.service_account_kubeconfig(account).await,
     );
     command.env("NAMESPACE", &namespace.name);
-    let ip = IpAddr::from(own_loopback());
-    command.args(["--bind", &ip.to_string()]);
-    let at = |port| SocketAddr::new(ip, port);
-    let addresses = Addresses {
-        grpc: at(9002),
-        health: at(9003),
-        metrics: at(9090),
-    };
-    Picker::process(&command, addresses, folder.join("picker.log")).await
+    PickerProcess::started(command).await
 }
 
 /// What the account asked so far, and that nothing was refused to it.
@@ -121,7 +109,7 @@ fn used(namespace: &Namespace) -> BTreeSet<Right> {
 async fn rights_are_used(
     name: &str,
     more: &[&str],
-    meanwhile: impl AsyncFnOnce(&Namespace, &Picker),
+    meanwhile: impl AsyncFnOnce(&Namespace, &PickerProcess),
 ) {
     let Some(cluster) = Cluster::shared().await else {
         return;
@@ -165,13 +153,7 @@ async fn rights_are_used(
 async fn the_picker_of_the_chart_uses_each_right_it_is_granted_and_is_denied_nothing() {
     rights_are_used("rbac", &[], async |namespace, picker| {
         let joined = format!("{}/vllm-0", namespace.name);
-        picker
-            .sees("the Pod is an endpoint", |endpoints| {
-                endpoints
-                    .iter()
-                    .any(|endpoint| endpoint["name"] == joined.as_str())
-            })
-            .await;
+        picker.lists(&joined).await;
         // Another selector is another watch.
         let selector = json!({ "selector": { "matchLabels": { "app": "other" } } });
         namespace.patch_pool(POOL, &selector).await;
@@ -192,13 +174,7 @@ async fn without_an_inference_pool_the_chart_grants_pods_alone() {
     ];
     rights_are_used("rbac", &standalone, async |namespace, picker| {
         let joined = format!("{}/vllm-0", namespace.name);
-        picker
-            .sees("the Pod is an endpoint", |endpoints| {
-                endpoints
-                    .iter()
-                    .any(|endpoint| endpoint["name"] == joined.as_str())
-            })
-            .await;
+        picker.lists(&joined).await;
     })
     .await;
 }

@@ -9,8 +9,8 @@ use warmpath::engine::Settings;
 use super::world::{POOL, PORTS, Plan, ids, pod_name};
 use crate::support::cluster::namespace::target_ports;
 use crate::support::fleet::engine::Engine;
-use crate::support::fleet::picker::feed_is;
 use crate::support::fleet::{INSTANT, MODEL};
+use crate::support::picker::feed_is;
 use crate::support::ports::own_loopback;
 
 #[tokio::test]

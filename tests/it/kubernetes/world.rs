@@ -1,13 +1,11 @@
 //! One test's cluster: a namespace with a pool and Pods, an engine behind each, a picker process and a real Envoy.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use warmpath::app::Addresses;
 use warmpath::engine::Settings;
 
 use crate::support::cluster::Cluster;
@@ -16,9 +14,10 @@ use crate::support::cluster::namespace::Namespace;
 use crate::support::envoy::Envoy;
 use crate::support::envoy_config::EnvoyConfig;
 use crate::support::fleet::engine::Engine;
-use crate::support::fleet::picker::{Picker, feed_is};
 use crate::support::fleet::{Exchange, INSTANT, MODEL, request_id};
 use crate::support::http::{self, Answer};
+use crate::support::picker::feed_is;
+use crate::support::picker::process::PickerProcess;
 use crate::support::ports::own_loopback;
 
 /// The pool's name.
@@ -119,7 +118,7 @@ impl Plan {
 pub(super) struct World {
     // Dropped in this order.
     pub(super) envoy: Envoy,
-    pub(super) picker: Picker,
+    pub(super) picker: PickerProcess,
     /// By Pod, then by port.
     pub(super) engines: Vec<Vec<Engine>>,
     pub(super) namespace: Namespace,
@@ -305,12 +304,12 @@ async fn pod_of_engines(number: usize, engines: usize) -> Vec<Engine> {
 }
 
 /// Starts a picker process under the account of a kubeconfig.
-pub(super) async fn start_picker(
+async fn start_picker(
     folder: &Path,
     kubeconfig: &Path,
     namespace: &str,
     flags: &[String],
-) -> Picker {
+) -> PickerProcess {
     let settings = json!({
         // A test machine may be busy for longer than an engine may be silent.
         "guards": { "report_age_limit": "30s" },
@@ -320,32 +319,13 @@ pub(super) async fn start_picker(
     });
     let file = folder.join("settings.yaml");
     std::fs::write(&file, settings.to_string()).expect("a temporary file");
-    // An address that nobody else has, so that the usual ports are free.
-    let ip = IpAddr::from(own_loopback());
-    let at = |port| SocketAddr::new(ip, port);
-    let addresses = Addresses {
-        grpc: at(9002),
-        health: at(9003),
-        metrics: at(9090),
-    };
-    let mut command = picker_command(kubeconfig, namespace, flags);
-    command.args(["--bind", &ip.to_string(), "--drain-delay=0s"]);
-    command.arg("--config").arg(file);
-    Picker::process(
-        &command,
-        addresses,
-        PathBuf::from(folder).join("picker.log"),
-    )
-    .await
-}
-
-/// The command line of a picker in a namespace.
-pub(super) fn picker_command(kubeconfig: &Path, namespace: &str, flags: &[String]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_warmpath"));
-    command.env("KUBECONFIG", kubeconfig);
-    command.env("RUST_LOG", "info,warmpath=debug");
+    let mut command = PickerProcess::command();
     command
-        .args(["serve", "--pool-namespace", namespace])
+        .env("KUBECONFIG", kubeconfig)
+        .env("RUST_LOG", "info,warmpath=debug")
+        .args(["--pool-namespace", namespace, "--drain-delay=0s"])
+        .arg("--config")
+        .arg(file)
         .args(flags);
-    command
+    PickerProcess::started(command).await
 }

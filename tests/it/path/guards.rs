@@ -4,8 +4,9 @@ use serde_json::json;
 use warmpath::engine::Fault;
 
 use super::{COMPLETIONS, completion, ids, with};
-use crate::support::fleet::{Fleet, Setup, until};
+use crate::support::fleet::{Fleet, Setup};
 use crate::support::http;
+use crate::support::waiting::until;
 
 /// Waits until a guard leaves an endpoint out, or (`null`) none does.
 async fn excluded(fleet: &Fleet, name: &str, guard: Option<&str>) {

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use super::{COMPLETIONS, completion, ids};
-use crate::support::fleet::picker::feed_is;
-use crate::support::fleet::traffic::{Asked, Traffic};
-use crate::support::fleet::{Fleet, Setup, endpoints_text, until};
+use crate::support::fleet::traffic::{Asked, Traffic, assert_all_served};
+use crate::support::fleet::{Fleet, Setup, endpoints_text};
 use crate::support::http;
+use crate::support::picker::feed_is;
 
 /// Requests by their id and where they were sent.
 async fn sent(fleet: &Fleet, asked: &[Asked]) -> BTreeSet<String> {
@@ -25,15 +25,6 @@ async fn sent(fleet: &Fleet, asked: &[Asked]) -> BTreeSet<String> {
         .collect()
 }
 
-fn assert_all_served(asked: &[Asked]) {
-    assert!(!asked.is_empty());
-    let failed: Vec<_> = asked
-        .iter()
-        .filter(|asked| asked.status != Ok(200))
-        .collect();
-    assert!(failed.is_empty(), "{failed:?}");
-}
-
 #[tokio::test]
 async fn endpoints_join_and_leave_under_load_without_a_failed_request() {
     let setup = Setup::engines(2).and_unlisted(1);
@@ -47,10 +38,7 @@ async fn endpoints_join_and_leave_under_load_without_a_failed_request() {
             fleet.files.write_endpoints(&endpoints_text(&all));
             fleet.picker.feed_is("engine-2", "live").await;
             let picks = r#"warmpath_picks_total{endpoint="default/engine-2"}"#;
-            until("the new endpoint gets traffic", async || {
-                (fleet.picker.metric(picks).await >= 5.0).then_some(())
-            })
-            .await;
+            fleet.picker.metric_reaches(picks, 5.0).await;
 
             // A broken version changes nothing, and is told.
             fleet.files.write_endpoints("endpoints: [{name: engine-9}]");
@@ -70,10 +58,7 @@ async fn endpoints_join_and_leave_under_load_without_a_failed_request() {
             assert_all_served(&traffic.stop().await);
 
             let traffic = Traffic::start(to, 3, &prompts);
-            until("a hundred more requests", async || {
-                (fleet.picker.metric(picks).await >= 60.0).then_some(())
-            })
-            .await;
+            fleet.picker.metric_reaches(picks, 60.0).await;
             let asked = traffic.stop().await;
             assert_all_served(&asked);
             let left = ["default/engine-1", "default/engine-2"].map(str::to_owned);

@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use super::{COMPLETIONS, completion, ids};
 use crate::support::fleet::echo::HEAD;
-use crate::support::fleet::traffic::Traffic;
-use crate::support::fleet::{Exchange, Fleet, Setup, until};
+use crate::support::fleet::traffic::{Traffic, assert_all_served};
+use crate::support::fleet::{Exchange, Fleet, Setup};
 
 /// The header by which a simulated engine says which rank served.
 const SERVED_RANK: &str = "x-warmpath-engine-rank";
@@ -68,16 +68,10 @@ async fn requests_at_once_are_booked_and_computed_by_rank() {
             for rank in 0..3 {
                 let picks =
                     format!(r#"warmpath_picks_total{{endpoint="default/engine-0@{rank}"}}"#);
-                until("each rank is picked", async || {
-                    (fleet.picker.metric(&picks).await >= 10.0).then_some(())
-                })
-                .await;
+                fleet.picker.metric_reaches(&picks, 10.0).await;
             }
             let asked = traffic.stop().await;
-            assert!(
-                asked.iter().all(|asked| asked.status == Ok(200)),
-                "{asked:?}"
-            );
+            assert_all_served(&asked);
         })
         .await;
 }

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::{COMPLETIONS, completion, ids, with};
-use crate::support::fleet::traffic::{Asked, Traffic};
-use crate::support::fleet::{Fleet, Setup, until};
+use crate::support::fleet::traffic::{Asked, Traffic, assert_all_served};
+use crate::support::fleet::{Fleet, Setup};
 use crate::support::http;
+use crate::support::waiting::until;
 use warmpath::engine::Fault;
 
 /// The decisions on these requests, by request id.
@@ -70,15 +71,9 @@ async fn an_engine_killed_and_restarted_under_traffic_leaves_no_phantom_blocks()
             let traffic = Traffic::start(to, 1, &prompts);
             let picks = r#"warmpath_picks_total{endpoint="default/engine-0"}"#;
             let before = fleet.picker.metric(picks).await;
-            until("the new life gets traffic", async || {
-                (fleet.picker.metric(picks).await >= before + 20.0).then_some(())
-            })
-            .await;
+            fleet.picker.metric_reaches(picks, before + 20.0).await;
             let asked = traffic.stop().await;
-            assert!(
-                asked.iter().all(|asked| asked.status == Ok(200)),
-                "{asked:?}"
-            );
+            assert_all_served(&asked);
             fleet.events_arrived().await;
             assert_no_phantoms(&decisions(fleet, &asked).await);
         })

@@ -8,11 +8,17 @@ use warmpath::args::{Args, Command};
 use crate::support::envoy::Envoy;
 use crate::support::envoy_config::shipped;
 use crate::support::fleet::load::{Done, Kind, Load};
-use crate::support::fleet::process::PickerProcess;
-use crate::support::fleet::{Fleet, Setup, until};
+use crate::support::fleet::{Fleet, Setup};
+use crate::support::picker::process::PickerProcess;
+use crate::support::waiting::until;
 
 const IN_FLIGHT: &str = "warmpath_streams_in_flight";
 const ENDED: &str = r#"warmpath_streams_total{outcome="completed"}"#;
+
+/// How long a picker accepts after it was told to leave, as shipped.
+pub(super) const SHIPPED_DELAY: &str = "5s";
+/// Long enough for three of Envoy's health checks.
+const SHORT_DELAY: &str = "3s";
 
 /// What Envoy counts where a stream to a picker is lost with its connection, reset, or finds nobody.
 const BROKEN: [&str; 3] = [
@@ -38,11 +44,20 @@ pub(super) struct Gateway {
 }
 
 impl Gateway {
-    /// A picker runs in the first place.
-    pub(super) async fn start(fleet: &Fleet, flags: &[&str]) -> Self {
-        let mut pickers = [(); 2].map(|()| PickerProcess::place(&fleet.files, flags));
+    /// A picker runs in the first place. Both accept for so long after they were told to leave.
+    pub(super) async fn start(fleet: &Fleet, drain_delays: [&str; 2]) -> Self {
+        let mut pickers = drain_delays.map(|delay| {
+            let mut command = PickerProcess::command();
+            let (endpoints, settings) = (fleet.files.endpoints(), fleet.files.settings());
+            command.arg("--endpoints-file").arg(endpoints);
+            command
+                .arg("--config")
+                .arg(settings)
+                .args(["--drain-delay", delay]);
+            PickerProcess::place(command)
+        });
         pickers[0].start().await;
-        let places = pickers.each_ref().map(|picker| picker.grpc);
+        let places = pickers.each_ref().map(|picker| picker.addresses.grpc);
         let envoy = fleet
             .another_envoy(move |config| {
                 config.picker = places[0];
@@ -112,29 +127,30 @@ fn the_shipped_health_check_is_sure_before_the_default_drain_delay_is_over() {
         panic!("another command");
     };
     assert!(sure < serve.drain_delay.0, "{sure:?}");
+    assert_eq!(format!("{:?}", serve.drain_delay.0), SHIPPED_DELAY);
 }
 
 #[tokio::test]
 async fn pickers_are_replaced_one_by_the_other_without_a_lost_request() {
     setup()
         .run(async |fleet| {
-            // As shipped: five seconds of accepting while not ready.
-            let mut gateway = Gateway::start(fleet, &[]).await;
+            // As shipped for the first, and a shorter time for the other.
+            let mut gateway = Gateway::start(fleet, [SHIPPED_DELAY, SHORT_DELAY]).await;
             let mut load = gateway.load();
-            for (old, new) in [(0, 1), (1, 0)] {
+            for (old, new, tokens) in [(0, 1, 700), (1, 0, 500)] {
                 gateway.pickers[new].start().await;
                 gateway.asks(2).await;
                 for picker in &gateway.pickers {
                     picker.metric_reaches(ENDED, 20.0).await;
                 }
                 // These outlast the time in which the old one accepts.
-                gateway.open_streams(&mut load, old, 800).await;
-                gateway.pickers[old].signal("-TERM").await;
+                gateway.open_streams(&mut load, old, tokens).await;
+                gateway.pickers[old].signal("-TERM");
                 gateway.asks(1).await;
                 gateway.pickers[old].logs("accepting no more").await;
                 let open = gateway.pickers[old].metric(IN_FLIGHT).await;
                 assert!(open > 0.0, "nothing was open when accepting ended");
-                assert!(gateway.pickers[old].ended().await.success());
+                assert_eq!(gateway.pickers[old].end().await.code, Some(0));
             }
             let done = load.stop().await;
             assert!(failed(&done).is_empty(), "{:#?}", failed(&done));
@@ -154,18 +170,18 @@ async fn pickers_are_replaced_one_by_the_other_without_a_lost_request() {
 async fn a_second_signal_while_draining_ends_the_picker_at_once_and_costs_only_its_own_streams() {
     setup()
         .run(async |fleet| {
-            let mut gateway = Gateway::start(fleet, &["--drain-delay", "3s"]).await;
+            let mut gateway = Gateway::start(fleet, [SHORT_DELAY; 2]).await;
             gateway.pickers[1].start().await;
             gateway.asks(2).await;
             let mut load = gateway.load();
-            gateway.open_streams(&mut load, 0, 1000).await;
-            gateway.pickers[0].signal("-TERM").await;
+            gateway.open_streams(&mut load, 0, 650).await;
+            gateway.pickers[0].signal("-TERM");
             gateway.asks(1).await;
             gateway.pickers[0].logs("accepting no more").await;
             let open = gateway.pickers[0].metric(IN_FLIGHT).await;
             let told = Instant::now();
-            gateway.pickers[0].signal("-TERM").await;
-            assert_eq!(gateway.pickers[0].ended().await.code(), Some(1));
+            gateway.pickers[0].signal("-TERM");
+            assert_eq!(gateway.pickers[0].end().await.code, Some(1));
             // The streams had seconds to go, and half a minute would have been theirs.
             assert!(
                 told.elapsed() < Duration::from_secs(2),
@@ -191,7 +207,7 @@ async fn a_picker_that_dies_costs_what_is_open_on_it_and_what_is_sent_there_befo
  {
     setup()
         .run(async |fleet| {
-            let mut gateway = Gateway::start(fleet, &[]).await;
+            let mut gateway = Gateway::start(fleet, [SHIPPED_DELAY; 2]).await;
             gateway.pickers[1].start().await;
             gateway.asks(2).await;
             let mut load = gateway.load();
@@ -199,9 +215,9 @@ async fn a_picker_that_dies_costs_what_is_open_on_it_and_what_is_sent_there_befo
                 picker.metric_reaches(ENDED, 20.0).await;
             }
             gateway.open_streams(&mut load, 0, 300).await;
-            gateway.pickers[0].signal("-KILL").await;
+            gateway.pickers[0].signal("-KILL");
             let killed = Instant::now();
-            assert!(!gateway.pickers[0].ended().await.success());
+            assert_eq!(gateway.pickers[0].end().await.code, None);
             gateway.asks(1).await;
             let noticed = Instant::now();
             let other = gateway.pickers[1].metric(ENDED).await;

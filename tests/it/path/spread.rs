@@ -7,8 +7,9 @@ use tokio::task::JoinSet;
 
 use super::{COMPLETIONS, completion, ids, with};
 use crate::support::envoy_config::Subset;
-use crate::support::fleet::{Fleet, Setup, request_id, until};
+use crate::support::fleet::{Fleet, Setup, request_id};
 use crate::support::http::{self, Events};
+use crate::support::waiting::until;
 
 /// The header that keeps a request within some endpoints, where Envoy is told to obey it.
 const WITHIN: &str = "x-gateway-destination-endpoint-subset";

@@ -3,8 +3,9 @@
 use serde_json::json;
 
 use super::{COMPLETIONS, completion, ids, with};
-use crate::support::fleet::{Fleet, Setup, until};
+use crate::support::fleet::{Fleet, Setup};
 use crate::support::http;
+use crate::support::waiting::until;
 
 fn finished(name: &str) -> String {
     format!("warmpath_engine_finished_requests_total{{endpoint=\"default/{name}\"}}")

@@ -6,7 +6,6 @@
 pub(crate) mod accounts;
 pub(crate) mod audit;
 mod credentials;
-pub(crate) mod guarded;
 pub(crate) mod namespace;
 
 use std::net::{IpAddr, SocketAddr};
@@ -23,11 +22,12 @@ use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio::sync::OnceCell;
 
-use self::guarded::{Guarded, Swept};
 use self::namespace::Namespace;
-use super::fleet::{tail, until};
+use super::fleet::tail;
+use super::guarded::{Guarded, Swept};
 use super::ports::own_loopback;
 use super::tools;
+use crate::support::waiting::until;
 
 /// Who asks, and what was answered, for every request under a service account.
 const AUDIT_POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": [

@@ -6,15 +6,12 @@
 pub(crate) mod echo;
 pub(crate) mod engine;
 pub(crate) mod load;
-pub(crate) mod picker;
-pub(crate) mod process;
 mod qwen3;
 mod setup;
 pub(crate) mod traffic;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -22,16 +19,15 @@ use tempfile::TempDir;
 
 use self::echo::Echo;
 use self::engine::{Engine, Home};
-use self::picker::Picker;
 use self::setup::merge;
 pub(crate) use self::setup::{INSTANT, Setup};
 use super::envoy::Envoy;
 use super::envoy_config::EnvoyConfig;
 use super::http::{self, Answer};
+use super::picker::feed_is;
+use super::picker::thread::PickerThread;
 use super::ports::Refusing;
-
-/// Longest wait for something that must happen. Everything here takes milliseconds on an idle machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+use super::waiting::until;
 
 /// The name under which engines serve their model.
 pub(crate) const MODEL: &str = "qwen3";
@@ -42,7 +38,7 @@ pub(crate) const ADAPTER: &str = "sql";
 pub(crate) struct Files {
     folder: TempDir,
     /// Flags of the picker besides those that name the files.
-    flags: Vec<&'static str>,
+    pub(super) flags: Vec<&'static str>,
 }
 
 impl Files {
@@ -86,7 +82,7 @@ pub(crate) fn endpoints_text(endpoints: &[(String, SocketAddr)]) -> String {
 pub(crate) struct Fleet {
     // Dropped in this order: whoever asks goes before whoever answers.
     pub(crate) envoy: Envoy,
-    pub(crate) picker: Picker,
+    pub(crate) picker: PickerThread,
     pub(crate) engines: Vec<Engine>,
     pub(crate) echoes: Vec<Echo>,
     pub(crate) dead: Vec<Refusing>,
@@ -136,7 +132,7 @@ impl Fleet {
         endpoints.drain(setup.engines..engines.len());
         let files = Files::new(&settings, setup.picker_flags);
         files.write_endpoints(&endpoints_text(&endpoints));
-        let picker = Picker::start(&files, setup.secure).await;
+        let picker = PickerThread::start(&files, setup.secure).await;
         let mut config = EnvoyConfig::new(picker.addresses.grpc, addresses);
         config.picker_tls = setup.secure;
         (setup.envoy)(&mut config);
@@ -188,7 +184,7 @@ impl Fleet {
                 until(&format!("all events of {name} arrived"), async || {
                     let cached = engine.running().dump_of(rank).await?.len();
                     let held = self.picker.endpoint(&name).await;
-                    let live = picker::feed_is(&held, "live");
+                    let live = feed_is(&held, "live");
                     (live && held["cached_blocks"] == cached).then_some(())
                 })
                 .await;
@@ -205,7 +201,7 @@ impl Fleet {
     /// Starts a picker in the place of one that has ended.
     pub(crate) async fn start_picker(&mut self) {
         let addresses = self.picker.addresses;
-        self.picker = Picker::in_place_of(addresses, &self.files, self.secure).await;
+        self.picker = PickerThread::in_place_of(addresses, &self.files, self.secure).await;
     }
 
     /// Every endpoint with its name, engines first.
@@ -293,20 +289,6 @@ impl Exchange {
 /// An id that no other request of this run has.
 pub(crate) fn request_id() -> String {
     format!("it-{:016x}", fastrand::u64(..))
-}
-
-/// Looks every few milliseconds until `look` finds something; fails with `what` after [`PATIENCE`].
-pub(crate) async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let looking = async {
-        loop {
-            if let Some(found) = look().await {
-                return found;
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-    };
-    let found = tokio::time::timeout(PATIENCE, looking).await;
-    found.unwrap_or_else(|_| panic!("not in {PATIENCE:?}: {what}"))
 }
 
 /// The last lines of a file.

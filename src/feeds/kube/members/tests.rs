@@ -125,7 +125,7 @@ fn active_ports_narrow_the_ports_and_keep_their_ranks() {
 fn a_pods_only_server_may_stand_before_all_ranks_unless_it_is_said_to_be_one() {
     let mut a = pod("a", "10.0.0.1");
     assert_eq!(made(&[8000], &[a.clone()])[0].events.rank, None);
-    a.active_ports = Some(vec![8000]);
+    a.active_ports = Some([8000].into());
     assert_eq!(made(&[8000, 8001], &[a.clone()])[0].events.rank, None);
     a.hints.first_rank = Some(0);
     assert_eq!(made(&[8000], &[a])[0].events.rank, Some(0));

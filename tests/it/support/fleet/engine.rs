@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use warmpath::engine::{self, Running, Settings, StartError};
 
-use super::{ADAPTER, MODEL, until};
+use super::{ADAPTER, MODEL};
+use crate::support::waiting::until;
 use crate::support::{http, ports};
 
 /// What the engines of a fleet have in common.

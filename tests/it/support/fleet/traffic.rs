@@ -66,6 +66,16 @@ impl Traffic {
     }
 }
 
+/// Something was asked, and every answer is 200.
+pub(crate) fn assert_all_served(asked: &[Asked]) {
+    assert!(!asked.is_empty());
+    let failed: Vec<_> = asked
+        .iter()
+        .filter(|asked| asked.status != Ok(200))
+        .collect();
+    assert!(failed.is_empty(), "{failed:?}");
+}
+
 async fn ask(client: &reqwest::Client, to: SocketAddr, body: &Value) -> Asked {
     let request_id = request_id();
     let request = client

@@ -51,10 +51,14 @@ impl Guarded {
         self.program.try_wait().expect("our own child")
     }
 
-    /// Asks it to end.
-    pub(crate) fn terminate(&self) {
-        let id = self.program.id().to_string();
-        let sent = Command::new("kill").args(["-TERM", &id]).status();
+    pub(crate) fn pid(&self) -> u32 {
+        self.program.id()
+    }
+
+    /// Sends a signal, by the name that kill(1) has for it.
+    pub(crate) fn signal(&self, name: &str) {
+        let id = self.pid().to_string();
+        let sent = Command::new("kill").args([name, &id]).status();
         assert!(
             sent.expect("kill is a program").success(),
             "no process {id}"
@@ -94,7 +98,7 @@ impl Swept {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::support::fleet::until;
+    use crate::support::waiting::until;
 
     fn sleeper(log: &Path) -> Guarded {
         let mut command = Command::new("sleep");
