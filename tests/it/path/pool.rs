@@ -58,7 +58,11 @@ async fn endpoints_join_and_leave_under_load_without_a_failed_request() {
             assert_all_served(&traffic.stop().await);
 
             let traffic = Traffic::start(to, 3, &prompts);
-            fleet.picker.metric_reaches(picks, 60.0).await;
+            for left in ["engine-1", "engine-2"] {
+                let picks = format!(r#"warmpath_picks_total{{endpoint="default/{left}"}}"#);
+                let before = fleet.picker.metric(&picks).await;
+                fleet.picker.metric_reaches(&picks, before + 20.0).await;
+            }
             let asked = traffic.stop().await;
             assert_all_served(&asked);
             let left = ["default/engine-1", "default/engine-2"].map(str::to_owned);
