@@ -201,7 +201,7 @@ fn record_json(record: &Record, name: &impl Fn(EndpointId) -> Option<EndpointNam
             "queued_tokens": candidate.queued.get(),
             "in_flight": candidate.in_flight,
             "cost_tokens": candidate.cost.get(),
-            "excluded": candidate.excluded.map(exclusion_str),
+            "excluded": candidate.excluded.map(Exclusion::as_str),
         })
     };
     json!({
@@ -264,15 +264,6 @@ const fn api_str(api: Api) -> &'static str {
         Api::Embeddings => "embeddings",
         Api::Responses => "responses",
         Api::Messages => "messages",
-    }
-}
-
-const fn exclusion_str(exclusion: Exclusion) -> &'static str {
-    match exclusion {
-        Exclusion::NotReady => "not_ready",
-        Exclusion::Subset => "subset",
-        Exclusion::KvUsage => "kv_usage",
-        Exclusion::ReportAge => "report_age",
     }
 }
 

@@ -15,7 +15,7 @@ pub(super) fn endpoint(view: &EndpointView, engine: Value) -> Value {
         "labels": view.endpoint.labels,
         "incarnation": view.endpoint.incarnation,
         "ready": view.ready,
-        "excluded": view.excluded.map(exclusion_word),
+        "excluded": view.excluded.map(Exclusion::as_str),
         "queued_tokens": view.queued.get(),
         "in_flight": view.in_flight,
         "report": report(view),
@@ -50,13 +50,4 @@ fn feed((rank, state): &(u32, FeedState)) -> Value {
         FeedState::Incomplete(cause) | FeedState::Absent(cause) => Some(cause),
     };
     json!({ "rank": rank, "state": feed_word(state), "cause": cause })
-}
-
-const fn exclusion_word(exclusion: Exclusion) -> &'static str {
-    match exclusion {
-        Exclusion::NotReady => "not_ready",
-        Exclusion::Subset => "subset",
-        Exclusion::KvUsage => "kv_usage",
-        Exclusion::ReportAge => "report_age",
-    }
 }

@@ -2,22 +2,20 @@
 
 use std::path::PathBuf;
 
+use clap::ArgGroup;
+
 /// Exactly one source has to be named.
 #[derive(Clone, Debug, Default, clap::Args)]
+#[command(group = ArgGroup::new("source").required(true).args(["pool_name", "endpoint_selector", "endpoints_file"]))]
 pub struct Discovery {
     /// Name of the InferencePool whose endpoints are picked
-    #[arg(long, value_name = "NAME", group = "source")]
+    #[arg(long, value_name = "NAME")]
     pub pool_name: Option<String>,
     /// Select Pods by these labels instead of by an InferencePool: app=vllm, or tier in (a, b)
-    #[arg(
-        long,
-        value_name = "SELECTOR",
-        group = "source",
-        requires = "endpoint_target_ports"
-    )]
+    #[arg(long, value_name = "SELECTOR", requires = "endpoint_target_ports")]
     pub endpoint_selector: Option<String>,
     /// File that lists the endpoints, read again when it changes (docs/configuration.md)
-    #[arg(long, value_name = "FILE", group = "source", required_unless_present_any = ["pool_name", "endpoint_selector"])]
+    #[arg(long, value_name = "FILE")]
     pub endpoints_file: Option<PathBuf>,
     /// Namespace of the InferencePool and the Pods [default: that of the picker's own Pod, else "default"]
     #[arg(long, value_name = "NAMESPACE", env = "NAMESPACE")]

@@ -217,8 +217,9 @@ impl Life {
     /// What came of a question about its state that was asked at `asked`.
     pub fn report(&self, finding: &Finding, asked: Instant, now: Instant) {
         let mut standing = self.standing.lock();
-        if finding.outcome == ReportOutcome::Failed {
-            standing.presence.failed(asked, finding.refused);
+        let refused = finding.outcome == ReportOutcome::Refused;
+        if refused || finding.outcome == ReportOutcome::Failed {
+            standing.presence.failed(asked, refused);
         } else {
             let since = standing.presence.answered();
             if since.is_some() {

@@ -158,7 +158,7 @@ impl<A: Ask> ReportLoop<A> {
             ReportOutcome::NoPage => return NO_PAGE_INTERVAL,
             // Requests that came past us keep an engine busy as well.
             ReportOutcome::Fresh(report) => report.is_busy(),
-            ReportOutcome::Failed => false,
+            ReportOutcome::Refused | ReportOutcome::Failed => false,
         };
         if computing || self.life.is_busy() {
             self.settings.busy_interval().saturating_sub(took)
@@ -223,7 +223,7 @@ impl History {
         let now = match outcome {
             ReportOutcome::Fresh(_) => Condition::Answers,
             ReportOutcome::NoPage => Condition::NoPage,
-            ReportOutcome::Failed => {
+            ReportOutcome::Refused | ReportOutcome::Failed => {
                 self.failures = self.failures.saturating_add(1);
                 if self.failures < FAILURES_TO_NOTE {
                     return None;
@@ -246,8 +246,6 @@ pub struct Finding {
     pub(super) outcome: ReportOutcome,
     /// The reports of its data-parallel ranks, where the page tells them apart.
     ranks: BTreeMap<u32, Report>,
-    /// Nobody listened.
-    pub(super) refused: bool,
     /// Why it is not a report.
     problem: Option<String>,
 }
@@ -270,11 +268,10 @@ impl Finding {
     }
 
     #[cfg(test)]
-    pub(super) fn of(outcome: ReportOutcome, refused: bool) -> Self {
+    pub(super) fn of(outcome: ReportOutcome) -> Self {
         Self {
             outcome,
             ranks: BTreeMap::new(),
-            refused,
             problem: None,
         }
     }
@@ -283,7 +280,6 @@ impl Finding {
         Self {
             outcome: ReportOutcome::Fresh(report),
             ranks,
-            refused: false,
             problem: None,
         }
     }
@@ -292,7 +288,6 @@ impl Finding {
         Self {
             outcome: ReportOutcome::NoPage,
             ranks: BTreeMap::new(),
-            refused: false,
             problem: Some(problem),
         }
     }
@@ -301,7 +296,6 @@ impl Finding {
         Self {
             outcome: ReportOutcome::Failed,
             ranks: BTreeMap::new(),
-            refused: false,
             problem: Some(problem),
         }
     }
@@ -347,8 +341,12 @@ impl Inquiry {
 }
 
 fn unanswered(error: &AskError) -> Finding {
+    let outcome = match error {
+        AskError::Refused { .. } => ReportOutcome::Refused,
+        _ => ReportOutcome::Failed,
+    };
     Finding {
-        refused: matches!(error, AskError::Refused { .. }),
+        outcome,
         ..Finding::failed(error.to_string())
     }
 }

@@ -94,7 +94,7 @@ const FAMILIES: [Family; 13] = [
     },
     Family {
         name: "warmpath_endpoint_excluded",
-        help: "Whether the guard leaves the endpoint out now (1): kv_usage, report_age",
+        help: "Whether the guard leaves the endpoint out now (1): unreachable, kv_usage, report_age",
         labels: &["guard"],
         samples: excluded,
     },
@@ -132,15 +132,11 @@ fn of_report(
 }
 
 fn excluded(view: &EndpointView) -> Vec<Sample> {
-    let guards = [
-        ("kv_usage", Exclusion::KvUsage),
-        ("report_age", Exclusion::ReportAge),
-    ];
-    let sample = |(name, guard): (&str, Exclusion)| {
+    let sample = |guard: Exclusion| {
         let holds = view.excluded == Some(guard);
-        (vec![name.to_owned()], f64::from(u8::from(holds)))
+        (vec![guard.as_str().to_owned()], f64::from(u8::from(holds)))
     };
-    guards.into_iter().map(sample).collect()
+    Exclusion::GUARDS.map(sample).into()
 }
 
 /// The word for a feed's state in labels and pages.

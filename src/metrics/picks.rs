@@ -275,8 +275,7 @@ impl PickMetrics {
 
 /// Whom the guards left out.
 struct Guards {
-    kv_usage: IntCounter,
-    report_age: IntCounter,
+    exclusions: [(Exclusion, IntCounter); 3],
     overruled: IntCounter,
 }
 
@@ -288,8 +287,8 @@ impl Guards {
             "guard",
         )?;
         Ok(Self {
-            kv_usage: exclusions.with_label_values(&["kv_usage"]),
-            report_age: exclusions.with_label_values(&["report_age"]),
+            exclusions: Exclusion::GUARDS
+                .map(|guard| (guard, exclusions.with_label_values(&[guard.as_str()]))),
             overruled: names.counter(
                 "warmpath_guards_overruled_total",
                 "Picks for which every ready endpoint was left out by a guard, and one was taken all the same.",
@@ -299,10 +298,9 @@ impl Guards {
 
     fn count(&self, decision: &Decision) {
         for candidate in &decision.considered {
-            match candidate.excluded {
-                Some(Exclusion::KvUsage) => self.kv_usage.inc(),
-                Some(Exclusion::ReportAge) => self.report_age.inc(),
-                Some(Exclusion::NotReady | Exclusion::Subset) | None => {}
+            let guard = |(guard, _): &&(Exclusion, IntCounter)| candidate.excluded == Some(*guard);
+            if let Some((_, count)) = self.exclusions.iter().find(guard) {
+                count.inc();
             }
         }
         self.overruled.inc_by(u64::from(decision.guards_overruled));

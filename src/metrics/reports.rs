@@ -13,6 +13,7 @@ use crate::routing::endpoint::{EndpointName, ReportOutcome};
 pub struct ReportMetrics {
     fresh: IntCounter,
     no_page: IntCounter,
+    refused: IntCounter,
     failed: IntCounter,
     duration: Histogram,
     finished: IntCounterVec,
@@ -71,7 +72,7 @@ impl ReportMetrics {
         let rounds = IntCounterVec::new(
             Opts::new(
                 "warmpath_reports_total",
-                "State reports asked for, by outcome: fresh, no_page, failed",
+                "State reports asked for, by outcome: fresh, no_page, refused, failed",
             ),
             &["outcome"],
         )?;
@@ -104,6 +105,7 @@ impl ReportMetrics {
             watched: Mutex::default(),
             fresh: rounds.with_label_values(&["fresh"]),
             no_page: rounds.with_label_values(&["no_page"]),
+            refused: rounds.with_label_values(&["refused"]),
             failed: rounds.with_label_values(&["failed"]),
             duration,
         })
@@ -114,6 +116,7 @@ impl ReportMetrics {
         match outcome {
             ReportOutcome::Fresh(_) => self.fresh.inc(),
             ReportOutcome::NoPage => self.no_page.inc(),
+            ReportOutcome::Refused => self.refused.inc(),
             ReportOutcome::Failed => self.failed.inc(),
         }
         self.duration.observe(took.as_secs_f64());

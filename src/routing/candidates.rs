@@ -13,6 +13,9 @@ pub struct Health {
     pub report: Option<(Report, Instant)>,
     /// It has no report page: nothing can be asked of it, so nothing is held against it.
     pub no_page: bool,
+    /// Nobody listened when it was last asked. Requests end at once there, so that it would seem the
+    /// least busy of all.
+    pub refused: bool,
     /// The first time it was looked at, from which an age counts until a report comes.
     pub known_since: Option<Instant>,
     /// When it last became busy; `None` while it is idle.
@@ -28,6 +31,9 @@ impl Health {
 
     /// The guard that leaves the endpoint out, if one does.
     pub fn guard(&self, settings: &Settings, now: Instant) -> Option<Exclusion> {
+        if self.refused {
+            return Some(Exclusion::Unreachable);
+        }
         if self.no_page {
             return None;
         }
@@ -46,6 +52,27 @@ impl Health {
             None => self.report_age(now) > settings.idle_report_age_limit,
         };
         too_old.then_some(Exclusion::ReportAge)
+    }
+}
+
+impl Exclusion {
+    /// The guards, in the order in which they are asked; the other causes are no guards.
+    pub const GUARDS: [Self; 3] = [Self::Unreachable, Self::KvUsage, Self::ReportAge];
+
+    /// A guard leaves out what could be taken all the same where it leaves nobody.
+    pub fn is_guard(self) -> bool {
+        Self::GUARDS.contains(&self)
+    }
+
+    /// The word in pages and labels.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::NotReady => "not_ready",
+            Self::Subset => "subset",
+            Self::KvUsage => "kv_usage",
+            Self::ReportAge => "report_age",
+            Self::Unreachable => "unreachable",
+        }
     }
 }
 

@@ -104,6 +104,8 @@ pub enum ReportOutcome {
     Fresh(Report),
     /// The endpoint has no such page at all: the guards do not apply to it.
     NoPage,
+    /// Nobody listens at its address.
+    Refused,
     /// Asked, and not answered in time or not readable.
     Failed,
 }

@@ -112,6 +112,8 @@ pub enum Exclusion {
     KvUsage,
     /// Its last report is too old.
     ReportAge,
+    /// Nobody listened at its address when it was last asked.
+    Unreachable,
 }
 
 /// One endpoint as a pick saw it.

@@ -221,7 +221,7 @@ impl Collection {
             403 => (
                 Kind::Forbidden,
                 format!(
-                    "we may not {verb} {name} in namespace {namespace}: grant the service account get, list and watch of {name} there; the API server says: {message}"
+                    "we may not {verb} {name} in namespace {namespace}: grant the service account list and watch of {name} there; the API server says: {message}"
                 ),
             ),
             404 => (

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use super::pod::{Container, Pod};
-use crate::feeds::pool::{EventHints, Member, Pool, PoolBuilder};
+use crate::feeds::pool::{EventHints, Member, Pool, PoolBuilder, PoolError};
 use crate::routing::endpoint::{Endpoint, EndpointName};
 
 /// As many target ports as the API allows.
@@ -82,15 +82,19 @@ pub(super) struct Note {
 
 /// Makes the pool: every port of every Pod that has an address and has not ended.
 ///
-/// Where two have one address, the Pod that is not terminating has it, else the one made last: the other's record is
-/// late. Its order in `pods` decides nothing.
+/// Where two have one address, the Pod that is not terminating has it, else the one that is ready (on a node's network
+/// a second Pod may want the same port in vain), else the one made last: the other's record is late. Its order in
+/// `pods` decides nothing.
 pub(super) fn members<'a>(
     namespace: &str,
     ports: &TargetPorts,
     pods: impl IntoIterator<Item = &'a Pod>,
 ) -> Members {
     let mut pods: Vec<&Pod> = pods.into_iter().collect();
-    pods.sort_by_key(|pod| (pod.terminating, Reverse(pod.created), &pod.identity.name));
+    pods.sort_by_key(|pod| {
+        let rank = (pod.terminating, !pod.ready, Reverse(pod.created));
+        (rank, &pod.identity.name)
+    });
     let mut builder = PoolBuilder::default();
     let mut notes = BTreeSet::new();
     for pod in pods {
@@ -115,8 +119,14 @@ pub(super) fn members<'a>(
         for (rank, port) in served {
             let mut member = member(namespace, ports, pod, SocketAddr::new(ip, port), rank);
             member.events.rank = member.events.rank.filter(|_| !alone);
-            // The address is another's now; names cannot clash.
-            builder.add(member).ok();
+            // Names cannot clash. A Pod that is about to go may have lost its address to the next one.
+            if let Err(PoolError::DuplicateAddress { address, holder }) = builder.add(member)
+                && !pod.terminating
+            {
+                notes.insert(note(format!(
+                    "its address {address} is also that of the endpoint {holder}, which has it: it gets no traffic"
+                )));
+            }
         }
     }
     Members {

@@ -234,7 +234,10 @@ impl Watching<'_> {
         let todo = self.view.clear();
         self.watch_pods(todo);
         if self.sender.borrow().is_none() {
-            info!(pool = self.described, "there is no such pool (yet)");
+            warn!(
+                pool = self.described,
+                "there is no such pool (yet): nothing can be picked"
+            );
         }
         // At once: nobody is to be sent to a pool that is gone.
         self.publish();

@@ -70,12 +70,12 @@ fn pick(world: &Audience, prompt: u32, now: Instant) -> Decision {
     world.router.pick(&prepared, &ask).unwrap()
 }
 
-fn finding(outcome: ReportOutcome, refused: bool) -> Finding {
-    Finding::of(outcome, refused)
+fn finding(outcome: ReportOutcome) -> Finding {
+    Finding::of(outcome)
 }
 
 fn fresh() -> Finding {
-    finding(ReportOutcome::Fresh(Report::default()), false)
+    finding(ReportOutcome::Fresh(Report::default()))
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn an_engine_that_was_away_is_cold_when_it_is_back_and_a_late_count_changes_noth
     let at = |seconds| start + Duration::from_secs(seconds);
     life.report(&fresh(), at(0), at(0));
     drop(pick(&world, 1, at(0)));
-    life.report(&finding(ReportOutcome::Failed, true), at(2), at(2));
+    life.report(&finding(ReportOutcome::Refused), at(2), at(2));
     life.report(&fresh(), at(4), at(4));
     assert_eq!(
         pick(&world, 1, at(5)).cached.get(),

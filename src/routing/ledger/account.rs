@@ -125,6 +125,12 @@ impl Account {
 
     pub(super) fn note_report(&mut self, outcome: ReportOutcome, now: Instant) {
         match outcome {
+            ReportOutcome::Fresh(_) | ReportOutcome::NoPage => self.health.refused = false,
+            ReportOutcome::Refused => self.health.refused = true,
+            // A hang is no proof that nobody listens, nor that somebody does.
+            ReportOutcome::Failed => {}
+        }
+        match outcome {
             ReportOutcome::Fresh(report) => {
                 self.health.report = Some((report, now));
                 self.health.no_page = false;
@@ -133,7 +139,7 @@ impl Account {
                 self.health.report = None;
                 self.health.no_page = true;
             }
-            ReportOutcome::Failed => {}
+            ReportOutcome::Refused | ReportOutcome::Failed => {}
         }
         self.health.known_since.get_or_insert(now);
         self.note_busy(now);

@@ -338,12 +338,7 @@ fn runners(considered: &[Candidate]) -> (Vec<Runner>, bool) {
     if !allowed.is_empty() {
         return (allowed, false);
     }
-    let guarded = those(|candidate| {
-        matches!(
-            candidate.excluded,
-            Some(Exclusion::KvUsage | Exclusion::ReportAge)
-        )
-    });
+    let guarded = those(|candidate| candidate.excluded.is_some_and(Exclusion::is_guard));
     let overruled = !guarded.is_empty();
     (guarded, overruled)
 }

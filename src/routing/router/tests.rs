@@ -351,6 +351,36 @@ fn silence_excludes_an_endpoint_that_should_report() {
 }
 
 #[test]
+fn an_endpoint_where_nobody_listens_is_left_out_until_it_answers() {
+    let pool = Pool::new(2);
+    let tell = |outcome| pool.router.report(pool.ids[0], outcome, pool.now);
+    for answer in [
+        ReportOutcome::Fresh(Report::default()),
+        ReportOutcome::NoPage,
+    ] {
+        tell(ReportOutcome::Refused);
+        // A hang proves nothing of who listens.
+        tell(ReportOutcome::Failed);
+        let decision = pool.pick(&tokens(1, 100));
+        assert_eq!(decision.id, pool.ids[1]);
+        assert_eq!(
+            decision.considered[0].excluded,
+            Some(Exclusion::Unreachable)
+        );
+        tell(answer);
+        let decision = pool.pick(&tokens(1, 100));
+        assert_eq!(decision.considered[0].excluded, None);
+    }
+    for &id in &pool.ids {
+        pool.router.report(id, ReportOutcome::Refused, pool.now);
+    }
+    assert!(
+        pool.pick(&tokens(1, 100)).guards_overruled,
+        "somebody is better than nobody"
+    );
+}
+
+#[test]
 fn an_endpoint_without_events_is_served_by_what_was_sent_to_it() {
     let mut pool = Pool::new(2);
     for view in &mut pool.views {

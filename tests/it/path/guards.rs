@@ -52,6 +52,35 @@ async fn an_engine_with_a_full_kv_pool_is_left_out_until_there_is_room() {
 }
 
 #[tokio::test]
+async fn an_idle_engine_that_dies_is_picked_once_at_most() {
+    // Idle endpoints are asked seldom: what tells is the refused connection after the first pick.
+    let setup = Setup::engines(2).settings(json!({ "reports": { "idle_interval": "30s" } }));
+    setup
+        .run(async |fleet| {
+            let warm = fleet.ask(COMPLETIONS, &completion(ids(1, 300))).await;
+            fleet.events_arrived().await;
+            let dead = warm.endpoint().to_owned();
+            let place = fleet
+                .engines
+                .iter()
+                .position(|engine| dead.ends_with(&engine.name));
+            let place = place.expect("an engine of the fleet");
+            fleet.engines[place].kill().await;
+            // As many as it takes to be picked there, by its warm prefix or by chance, and one more.
+            http::post_json(fleet.envoy.picked(), COMPLETIONS, &completion(ids(1, 300))).await;
+            excluded(fleet, &dead, Some("unreachable")).await;
+            for n in 0..20 {
+                let exchange = fleet.ask(COMPLETIONS, &completion(ids(n, 300))).await;
+                assert_eq!(exchange.answer.status, 200);
+                assert_ne!(exchange.endpoint(), dead, "{}", exchange.decision);
+            }
+            fleet.engines[place].restart().await;
+            excluded(fleet, &dead, None).await;
+        })
+        .await;
+}
+
+#[tokio::test]
 async fn an_engine_that_hangs_is_left_out_and_comes_back() {
     let setup = Setup::engines(2).settings(json!({
         "guards": { "report_age_limit": "1500ms" },

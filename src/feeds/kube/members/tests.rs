@@ -245,6 +245,25 @@ fn a_reused_address_belongs_to_the_pod_that_lives() {
 }
 
 #[test]
+fn a_newer_pod_that_is_not_ready_takes_no_address_from_one_that_is_and_is_told_of() {
+    let (mut serving, mut crashing) = (pod("serving", "10.0.0.1"), pod("crashing", "10.0.0.1"));
+    (serving.created, crashing.created) = (at(1), at(2));
+    crashing.ready = false;
+    let made = members("prod", &ports(&[8000]), [&serving, &crashing]);
+    let names: Vec<_> = made
+        .pool
+        .members()
+        .map(|m| m.endpoint.name.as_str())
+        .collect();
+    assert_eq!(names, ["prod/serving"]);
+    let notes: Vec<_> = made.notes.into_iter().collect();
+    assert_eq!(notes.len(), 1);
+    assert_eq!(notes[0].pod, "crashing");
+    assert!(notes[0].text.contains("10.0.0.1:8000"), "{}", notes[0].text);
+    assert!(notes[0].text.contains("prod/serving"), "{}", notes[0].text);
+}
+
+#[test]
 fn pods_of_one_node_address_share_it_by_their_active_ports() {
     let (mut a, mut b) = (pod("a", "10.0.0.1"), pod("b", "10.0.0.1"));
     a.active_ports = Some([8000].into());
@@ -305,8 +324,8 @@ proptest! {
                     continue;
                 }
                 let better = |a: &Pod, b: &Pod| {
-                    let order = b.terminating.cmp(&a.terminating).then(a.created.cmp(&b.created));
-                    order.then(b.identity.name.cmp(&a.identity.name)).is_gt()
+                    let order = b.terminating.cmp(&a.terminating).then(a.ready.cmp(&b.ready));
+                    order.then(a.created.cmp(&b.created)).then(b.identity.name.cmp(&a.identity.name)).is_gt()
                 };
                 let holder = best.entry(SocketAddr::new(ip, port)).or_insert(pod);
                 if better(pod, holder) {
