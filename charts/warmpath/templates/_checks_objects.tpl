@@ -3,7 +3,7 @@
 {{/* A Service's name is a label of DNS; a release's may be more than that. */}}
 {{- define "warmpath.checkNames" -}}
 {{- if not (regexMatch "^[a-z][-a-z0-9]*$" (include "warmpath.fullname" .)) -}}
-{{- fail (printf "\n\nrelease %q: no Service can be called %q: its name begins with a letter and has no dots. Set fullnameOverride, for example --set fullnameOverride=warmpath-epp, or name the release otherwise.\n" .Release.Name (include "warmpath.fullname" .)) -}}
+{{- fail (printf "\n\nrelease %q: no Service can be called %q: a Service's name begins with a letter and has no dots. Set fullnameOverride, for example --set fullnameOverride=warmpath-epp, or name the release otherwise.\n" .Release.Name (include "warmpath.fullname" .)) -}}
 {{- end -}}
 {{- end -}}
 

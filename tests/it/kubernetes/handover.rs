@@ -69,13 +69,11 @@ async fn an_upgrade_that_would_delete_the_pool_is_refused_until_the_pool_is_hand
     for values in WITHOUT {
         helm.chart("upgrade", VALUES, values).await;
         assert_eq!(pool(&namespace, "warm").await, first, "{values:?}");
-        // And taken back.
-        helm.chart("upgrade", VALUES, &["--set", "inferencePool.name=warm"])
-            .await;
+        // The pool `other`, which nothing is routed to, goes as the refusal says; the first one is taken back.
+        let delete = ["delete", "inferencepool", "other", "--ignore-not-found"];
+        namespace.kubectl(&delete).await;
+        helm.chart("upgrade", VALUES, &[]).await;
         assert_eq!(pool(&namespace, "warm").await, first, "{values:?}");
-        namespace
-            .kubectl(&["delete", "inferencepool", "other", "--ignore-not-found"])
-            .await;
     }
 }
 
@@ -130,7 +128,11 @@ async fn a_pool_that_is_not_helms_is_taken_over_when_that_is_asked_for() {
     let refusal = helm.refuses("install", VALUES, &name).await;
     assert!(refusal.contains("invalid ownership metadata"), "{refusal}");
     let take = ["--take-ownership", "--force-conflicts"];
-    helm.chart("install", VALUES, &[&name[..], &take].concat())
+    let half = [&name[..], &take[..1]].concat();
+    let refusal = helm.refuses("install", VALUES, &half).await;
+    assert!(refusal.contains("conflict"), "{refusal}");
+    assert_eq!(pool(&namespace, "theirs").await, (uid.clone(), service));
+    helm.chart("upgrade", VALUES, &[&name[..], &take].concat())
         .await;
     assert_eq!(
         pool(&namespace, "theirs").await,
