@@ -3,6 +3,8 @@
 mod agreement;
 mod alerts;
 mod goldens;
+mod names;
+mod nulls;
 mod readme;
 mod refusals;
 mod standalone;

@@ -18,6 +18,8 @@ mod outage;
 
 // The chart, installed.
 mod chart;
+// Who owns the pool that the chart makes.
+mod handover;
 // The rights that the chart grants, and those that are used.
 mod rbac;
 // The examples in deploy/.

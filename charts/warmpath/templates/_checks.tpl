@@ -1,5 +1,11 @@
 {{/* What is refused, beyond what values.schema.json can say. */}}
 {{- define "warmpath.checks" -}}
+{{- if hasKey .Values "router" -}}
+{{- fail "\n\nrouter: this is a value of llm-d's charts. docs/migrating.md (\"Values of the chart\") says what its keys are called here, for example inferenceExtension.flags for router.epp.flags.\n" -}}
+{{- end -}}
+{{- include "warmpath.checkNames" . -}}
+{{- include "warmpath.checkPool" . -}}
+{{- include "warmpath.checkPicker" . -}}
 {{- $image := .Values.inferenceExtension.image -}}
 {{- $name := printf "%s/%s" $image.registry $image.repository -}}
 {{- /* Another picker would not know our flags, and its crash loop would not say why. */ -}}

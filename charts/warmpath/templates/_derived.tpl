@@ -5,15 +5,14 @@
 {{- if and (kindIs "float64" .) (eq (floor .) .) -}}{{ int64 . }}{{- else -}}{{ . }}{{- end -}}
 {{- end -}}
 
-{{/* A duration such as 500ms, 5s, 2m or 1h in whole seconds, rounded up. */}}
+{{/* A duration as Go writes it, such as 500ms, 5s or 1m30s, in whole seconds, rounded up. */}}
 {{- define "warmpath.seconds" -}}
-{{- $number := regexFind "^[0-9]+" . | int64 -}}
-{{- $unit := regexFind "[a-z]+$" . -}}
-{{- if eq $unit "ms" -}}{{ div (add $number 999) 1000 }}
-{{- else if eq $unit "m" -}}{{ mul $number 60 }}
-{{- else if eq $unit "h" -}}{{ mul $number 3600 }}
-{{- else -}}{{ $number }}
+{{- $milliseconds := 0 -}}
+{{- range regexFindAll "[0-9.]+[a-z]+" . -1 -}}
+{{- $each := get (dict "ms" 1 "s" 1000 "m" 60000 "h" 3600000) (regexFind "[a-z]+$" .) -}}
+{{- $milliseconds = addf $milliseconds (mulf (regexFind "^[0-9.]+" .) $each) -}}
 {{- end -}}
+{{- divf $milliseconds 1000 | ceil | int64 -}}
 {{- end -}}
 
 {{/* The kubelet must not kill a picker that is still letting its streams end; 10 s are for the end itself. */}}
@@ -66,7 +65,7 @@ The settings file: what other values imply, under what the user says. Key by key
 functions take `false` for "not set".
 */}}
 {{- define "warmpath.settings" -}}
-{{- $settings := deepCopy .Values.settings -}}
+{{- $settings := deepCopy (.Values.settings | default dict) -}}
 {{- $tokenizers := $settings.tokenizers | default dict -}}
 {{- $reports := $settings.reports | default dict -}}
 {{- if not (hasKey $tokenizers "hub") -}}{{- $_ := set $tokenizers "hub" .Values.tokenizer.hub.enabled -}}{{- end -}}

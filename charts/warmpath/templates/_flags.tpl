@@ -52,6 +52,9 @@ bind: nothing (the Service and the probes reach the Pod's address)
 {{- end }}
 {{- range $given, $value := .Values.inferenceExtension.flags }}
 {{- $text := include "warmpath.text" $value }}
+{{- if hasPrefix "-" $given }}
+{{- fail (printf "\n\ninferenceExtension.flags: write names without dashes: %s instead of %s.\n" (regexFind "[^-].*$" $given) $given) }}
+{{- end }}
 {{- /* GIE's chart made two arguments of name and value, so switches were written "name=false": "". */}}
 {{- $name := regexFind "^[^=]+" $given }}
 {{- if contains "=" $given }}{{- $text = trimPrefix (printf "%s=" $name) $given }}{{- end }}

@@ -2,7 +2,16 @@
 
 {{/* Name of the Deployment and of all that belongs to it. As in GIE's chart, so that rules that name it still fit. */}}
 {{- define "warmpath.fullname" -}}
-{{- .Values.fullnameOverride | default (printf "%s-epp" (.Release.Name | trunc 40 | trimSuffix "-")) -}}
+{{- .Values.fullnameOverride | default (printf "%s-epp" (include "warmpath.shortRelease" .)) -}}
+{{- end -}}
+
+{{/* The release's name in at most 40 characters; a hash keeps long ones apart that begin alike. */}}
+{{- define "warmpath.shortRelease" -}}
+{{- if le (len .Release.Name) 40 -}}
+{{- .Release.Name -}}
+{{- else -}}
+{{- printf "%s-%s" (.Release.Name | trunc 31 | trimSuffix "-") (.Release.Name | sha256sum | trunc 8) -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "warmpath.envoyName" -}}
@@ -48,6 +57,14 @@ app.kubernetes.io/component: {{ index . 1 }}
 
 {{- define "warmpath.selectorLabels" -}}
 {{- include "warmpath.selector" (list . "endpoint-picker") -}}
+{{- end -}}
+
+{{/* Labels of the pickers' Pods. */}}
+{{- define "warmpath.podLabels" -}}
+{{ include "warmpath.selectorLabels" . }}
+{{- with .Values.inferenceExtension.podLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
 
 {{- define "warmpath.envoySelectorLabels" -}}

@@ -51,7 +51,7 @@
 {{- if ne .Values.inferencePool.modelServerType "vllm" }}
   {{ .Values.inferencePool.modelServerType }}: caches are known exactly only where the engine publishes KV events; see /debug/state.
 {{- end }}
-{{- if and (not .Values.tokenizer.hub.enabled) (not (include "warmpath.tokenizerVolume" .)) (not (dig "tokenizers" "models" nil .Values.settings)) }}
+{{- if and (not .Values.tokenizer.hub.enabled) (not (include "warmpath.tokenizerVolume" .)) (not (dig "tokenizers" "models" nil (.Values.settings | default dict))) }}
   No tokenizer source: token ids are asked of the engines, which takes longer.
 {{- end }}
 {{- if and .Values.networkPolicy.enabled (not .Values.networkPolicy.scrapers) $picker.monitoring.prometheus.enabled }}

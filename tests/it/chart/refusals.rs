@@ -3,7 +3,7 @@
 use super::Helm;
 
 /// Values, and a part of what helm must say about them.
-const REFUSED: [(&str, &str); 32] = [
+const REFUSED: [(&str, &str); 51] = [
     ("{}", "matchLabels is required"),
     (
         "inferencePool: {modelServers: {matchLabels: {app: vllm}}, targetPort: 8000}",
@@ -63,16 +63,12 @@ const REFUSED: [(&str, &str); 32] = [
         "drain/timeout': got number, want string",
     ),
     (
-        "inferenceExtension: {drain: {timeout: 0s}}",
-        "drain/timeout': '0s' does not match pattern",
+        "{inferencePool: {name: p, create: false}, inferenceExtension: {drain: {timeout: 0m0s}}}",
+        "\"0m0s\" is no time at all",
     ),
     (
         "inferenceExtension: {drain: {delay: 5}}",
         "drain/delay': got number, want string",
-    ),
-    (
-        "inferenceExtension: {flags: {--v: 1}}",
-        "'--v' does not match pattern",
     ),
     (
         "{inferencePool: {name: p, create: false}, inferenceExtension: {flags: {grpc-port: 9005}}}",
@@ -126,6 +122,83 @@ const REFUSED: [(&str, &str); 32] = [
         "{inferencePool: {modelServers: {matchLabels: {a: b}}}, standalone: {enabled: true}, experimentalHttpRoute: {enabled: true}}",
         "experimentalHttpRoute.enabled needs a Gateway",
     ),
+    (
+        "inferencePool: {modelServers: {matchLabels: {app: vllm}}, targetPorts: null}",
+        "'/inferencePool': missing property 'targetPorts'",
+    ),
+    ("provider: null", "missing property 'provider'"),
+    (
+        "{inferenceExtension: null, standalone: null}",
+        "missing properties 'inferenceExtension', 'standalone'",
+    ),
+    (
+        "inferenceExtension: {monitoring: null}",
+        "'/inferenceExtension': missing property 'monitoring'",
+    ),
+    (
+        "tokenizer: {hub: null}",
+        "'/tokenizer': missing property 'hub'",
+    ),
+    (
+        "{inferencePool: {name: p, create: false}, inferenceExtension: {flags: {--v: 1}}}",
+        "flags: write names without dashes: v instead of --v",
+    ),
+    (
+        "router: {epp: {flags: {v: 1}}}",
+        "router: this is a value of llm-d's charts. docs/migrating.md",
+    ),
+    (
+        "{inferencePool: {name: p, create: false}, inferenceExtension: {extProcPort: 9003}}",
+        "extProcPort: the Service has port 9003 already: grpc-health",
+    ),
+    (
+        "{inferencePool: {name: p, create: false}, inferenceExtension: {extProcPort: 9090}}",
+        "metricsPort: the Service has port 9090 already: inferenceExtension.extProcPort",
+    ),
+    (
+        "{inferencePool: {name: p, create: false}, inferenceExtension: {extraServicePorts: [{name: x, port: 9002}]}}",
+        "extraServicePorts: the Service has port 9002 already",
+    ),
+    (
+        "podDisruptionBudget: {maxUnavailable: 0}",
+        "podDisruptionBudget/maxUnavailable': minimum: got 0, want 1",
+    ),
+    (
+        "podDisruptionBudget: {maxUnavailable: 0%}",
+        "podDisruptionBudget/maxUnavailable': '0%' does not match pattern",
+    ),
+    (
+        "inferencePool: {modelServers: {matchLabels: {app.kubernetes.io/name: warmpath}}}",
+        "also selects this release's own Pods",
+    ),
+    (
+        "{inferencePool: {modelServers: {matchLabels: {app: vllm}}}, inferenceExtension: {podLabels: {app: vllm}}}",
+        "also selects this release's own Pods",
+    ),
+    (
+        "{inferencePool: {modelServers: {matchLabels: {app: vllm}}}, inferenceExtension: {podLabels: {app.kubernetes.io/name: x}}}",
+        "podLabels: app.kubernetes.io/name is the chart's own",
+    ),
+    (
+        "{inferencePool: {name: p, create: false}, inferenceExtension: {env: [{name: A, value: b}, {name: POD_NAME, value: x}]}}",
+        "env: POD_NAME is set by the chart",
+    ),
+    (
+        "{inferencePool: {name: p, create: false}, inferenceExtension: {env: [{name: HF_TOKEN, value: x}]}, tokenizer: {hub: {tokenSecret: {name: s}}}}",
+        "env: HF_TOKEN is set by the chart: tokenizer.hub.tokenSecret",
+    ),
+    (
+        "inferenceExtension: {logging: {level: verbose}}",
+        "logging/level': 'verbose' does not match pattern",
+    ),
+    (
+        "inferenceExtension: {logging: {level: 'info,warmpath::feeds=loud'}}",
+        "logging/level': 'info,warmpath::feeds=loud' does not match pattern",
+    ),
+    (
+        "inferenceExtension: {drain: {timeout: 1m30}}",
+        "drain/timeout': '1m30' does not match pattern",
+    ),
 ];
 
 #[test]
@@ -156,5 +229,19 @@ fn an_image_of_our_own_is_taken_whatever_the_registry_is_called() {
         )
         .unwrap();
         helm.template(&values).expect(image);
+    }
+}
+
+#[test]
+fn levels_of_the_log_are_taken_as_the_program_takes_them() {
+    let Some(helm) = Helm::find() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let values = folder.path().join("values.yaml");
+    for level in ["", "debug", "off", "info,warmpath::feeds=debug,h2=warn"] {
+        let text = format!(
+            "{{inferencePool: {{create: false, name: p}}, inferenceExtension: {{logging: {{level: '{level}'}}}}}}"
+        );
+        std::fs::write(&values, text).unwrap();
+        helm.template(&values).expect(level);
     }
 }

@@ -32,23 +32,47 @@ impl<'a> Helm<'a> {
     }
 
     async fn run(&self, args: &[&str]) -> String {
+        let said = self.try_run(args).await;
+        said.unwrap_or_else(|refusal| panic!("helm {args:?}: {refusal}"))
+    }
+
+    /// What helm prints, or why it refuses.
+    async fn try_run(&self, args: &[&str]) -> Result<String, String> {
         let args = [args, &["--namespace", &self.namespace.name]].concat();
         let output = self.namespace.cluster.run(&self.program, &args, "").await;
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "helm {args:?}: {said}");
-        String::from_utf8(output.stdout).expect("helm prints text")
+        let text = |bytes| String::from_utf8(bytes).expect("helm prints text");
+        if output.status.success() {
+            Ok(text(output.stdout))
+        } else {
+            Err(text(output.stderr))
+        }
     }
 
     /// `helm install` or `upgrade` of the chart with a values file and further flags.
     pub(super) async fn chart(&self, verb: &str, values: &str, more: &[&str]) -> String {
+        let said = self.try_chart(verb, values, more).await;
+        said.unwrap_or_else(|refusal| panic!("helm {verb} {values} {more:?}: {refusal}"))
+    }
+
+    /// Why the same is refused.
+    pub(super) async fn refuses(&self, verb: &str, values: &str, more: &[&str]) -> String {
+        let said = self.try_chart(verb, values, more).await;
+        said.expect_err("helm refuses")
+    }
+
+    async fn try_chart(&self, verb: &str, values: &str, more: &[&str]) -> Result<String, String> {
         let (chart, values) = (file("charts/warmpath"), file(values));
         let chart = chart.to_str().expect("a path in UTF-8");
         let values = values.to_str().expect("a path in UTF-8");
         let args = [verb, RELEASE, chart, "--values", values];
-        self.run(&[&args[..], more].concat()).await
+        self.try_run(&[&args[..], more].concat()).await
     }
 
-    async fn uninstall(&self) {
+    pub(super) async fn rollback(&self, revision: &str) {
+        self.run(&["rollback", RELEASE, revision]).await;
+    }
+
+    pub(super) async fn uninstall(&self) {
         self.run(&["uninstall", RELEASE]).await;
     }
 }
