@@ -154,7 +154,7 @@ async fn without_permission_the_known_is_kept_and_the_advice_given() {
     })
     .await;
     let told = watched.degraded();
-    let advice = "pods: we may not list pods in namespace prod: grant the service account get, list and watch of pods there";
+    let advice = "pods: we may not list pods in namespace prod: grant the service account list and watch of pods there";
     assert!(told.contains(advice), "{told}");
     assert_eq!(watched.shown(), "10.0.0.1:8000 10.0.0.2:8000");
     assert_eq!(watched.counted("pods").0, 0.0);

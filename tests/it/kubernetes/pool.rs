@@ -109,7 +109,7 @@ async fn a_right_that_is_missing_is_named_and_its_grant_is_noticed() {
         .run(async |world| {
             let namespace = &world.namespace;
             let refused = format!(
-                "inferencepools: we may not list inferencepools.inference.networking.k8s.io in namespace {}: grant the service account get, list and watch of inferencepools.inference.networking.k8s.io there",
+                "inferencepools: we may not list inferencepools.inference.networking.k8s.io in namespace {}: grant the service account list and watch of inferencepools.inference.networking.k8s.io there",
                 namespace.name
             );
             until("readiness names the right", async || {
