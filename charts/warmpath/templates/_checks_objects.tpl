@@ -22,7 +22,7 @@ template`) there is nothing to look at. `helm uninstall` renders nothing and is 
 {{- $ours := eq $owner (printf "%s/%s" $.Release.Namespace $.Release.Name) -}}
 {{- if and $ours (ne .metadata.name $stays) (ne (get $annotations "helm.sh/resource-policy") "keep") -}}
 {{- $command := printf "kubectl -n %s %%s inferencepool %s" $.Release.Namespace .metadata.name -}}
-{{- fail (printf "\n\nThis upgrade would delete InferencePool %q, and requests that are routed to it would fail: with these values (inferencePool.create, inferencePool.name, standalone.enabled) it is no longer part of the release.\nTo leave it in the cluster:   %s helm.sh/resource-policy=keep\nTo be rid of it:              %s\nThen upgrade again. charts/warmpath/README.md, \"The pool\", says more.\n" .metadata.name (printf $command "annotate") (printf $command "delete")) -}}
+{{- fail (printf "\n\nThis upgrade would delete InferencePool %q, and requests that are routed to it would fail: with these values (inferencePool.create, inferencePool.name, standalone.enabled) it is no longer part of the release.\nTo leave it in the cluster, also when it was handed over before and lost the annotation:   %s helm.sh/resource-policy=keep\nTo be rid of it:              %s\nThen upgrade again. charts/warmpath/README.md, \"The pool\", says more.\n" .metadata.name (printf $command "annotate") (printf $command "delete")) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

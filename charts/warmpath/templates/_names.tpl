@@ -28,7 +28,7 @@
 
 {{/* Cluster-wide names carry the namespace: another one may have a release of the same name. */}}
 {{- define "warmpath.clusterName" -}}
-{{- printf "%s-%s" .Release.Namespace (include "warmpath.fullname" .) -}}
+{{- printf "%s:%s" .Release.Namespace (include "warmpath.fullname" .) -}}
 {{- end -}}
 
 {{- define "warmpath.tlsSecretName" -}}

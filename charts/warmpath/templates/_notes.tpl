@@ -60,7 +60,7 @@
 {{- if and $picker.monitoring.prometheus.rules.enabled (eq .Values.provider.name "gke") }}
   No PrometheusRule with provider.name=gke: Managed Prometheus has a kind of its own. files/alerts.yaml has the alerts.
 {{- end }}
-{{- if not $picker.monitoring.prometheus.auth.enabled }}
+{{- if not (or $picker.monitoring.prometheus.auth.enabled .Values.networkPolicy.enabled) }}
   The metrics and debug pages (port {{ $picker.metricsPort }}) are open within the cluster; see networkPolicy and monitoring.prometheus.auth.
 {{- end }}
 {{- end -}}

@@ -237,3 +237,35 @@ async fn a_picker_that_dies_costs_what_is_open_on_it_and_what_is_sent_there_befo
         })
         .await;
 }
+
+/// A process that hangs keeps its connections, and neither a failed health check nor a time-out ends what waits on them.
+#[tokio::test]
+async fn a_picker_that_hangs_costs_what_is_open_on_it_and_is_given_up_within_seconds() {
+    setup()
+        .run(async |fleet| {
+            let mut gateway = Gateway::start(fleet, [SHIPPED_DELAY; 2]).await;
+            gateway.pickers[1].start().await;
+            gateway.asks(2).await;
+            let mut load = gateway.load();
+            gateway.open_streams(&mut load, 0, 300).await;
+            gateway.pickers[0].signal("-STOP");
+            let stopped = Instant::now();
+            gateway.asks(1).await;
+            let noticed = Instant::now();
+            let done = load.stop().await;
+            assert!(
+                stopped.elapsed() < Duration::from_secs(20),
+                "{:?}",
+                stopped.elapsed()
+            );
+            let failed = failed(&done);
+            assert!(!failed.is_empty(), "nothing was open on it");
+            assert!(
+                failed.iter().all(|done| done.begun < noticed),
+                "{failed:#?}"
+            );
+            gateway.pickers[0].signal("-KILL");
+            assert_eq!(gateway.pickers[0].end().await.code, None);
+        })
+        .await;
+}
