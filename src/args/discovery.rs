@@ -17,7 +17,7 @@ pub struct Discovery {
     /// File that lists the endpoints, read again when it changes (docs/configuration.md)
     #[arg(long, value_name = "FILE")]
     pub endpoints_file: Option<PathBuf>,
-    /// Namespace of the InferencePool and the Pods [default: that of the picker's own Pod, else "default"]
+    /// Namespace of the InferencePool and the Pods [default: that of the kubeconfig or of the picker's own Pod, else "default"]
     #[arg(long, value_name = "NAMESPACE", env = "NAMESPACE")]
     pub pool_namespace: Option<String>,
     /// API group of the InferencePool

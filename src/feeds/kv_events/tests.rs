@@ -92,19 +92,15 @@ struct Following {
 impl Following {
     fn of(publisher: &Publisher) -> Self {
         Self::source(Source {
-            rank: 0,
-            live: publisher.live.clone(),
-            replay: Some(publisher.replay.clone()),
             known: false,
+            ..publisher.source()
         })
     }
 
     fn without_replay(publisher: &Publisher) -> Self {
         Self::source(Source {
-            rank: 0,
-            live: publisher.live.clone(),
             replay: None,
-            known: true,
+            ..publisher.source()
         })
     }
 

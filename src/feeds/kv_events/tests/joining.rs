@@ -143,12 +143,7 @@ async fn a_replay_socket_that_did_not_answer_is_asked_again_until_the_view_is_wh
         ..ring(0, 0..3)
     };
     let mut publisher = Publisher::start(script).await;
-    let source = Source {
-        rank: 0,
-        live: publisher.live.clone(),
-        replay: Some(publisher.replay.clone()),
-        known: true,
-    };
+    let source = publisher.source();
     let mut following = Following::with_guess_timeout(source, Duration::from_millis(50));
     publisher.subscribed().await;
     publisher.publish(batch(0, 3)).await;
@@ -167,12 +162,7 @@ async fn a_late_replay_that_knows_no_more_than_we_do_changes_nothing() {
         ..ring(0, 3..4)
     };
     let mut publisher = Publisher::start(script).await;
-    let source = Source {
-        rank: 0,
-        live: publisher.live.clone(),
-        replay: Some(publisher.replay.clone()),
-        known: true,
-    };
+    let source = publisher.source();
     let mut following = Following::with_guess_timeout(source, Duration::from_millis(50));
     publisher.subscribed().await;
     publisher.send_live(batch(0, 3)).await;
@@ -231,10 +221,8 @@ async fn a_guess_that_connects_but_never_speaks_is_absent_until_it_does() {
     };
     let mut publisher = Publisher::start(script).await;
     let source = Source {
-        rank: 0,
-        live: publisher.live.clone(),
-        replay: Some(publisher.replay.clone()),
         known: false,
+        ..publisher.source()
     };
     let mut following = Following::with_guess_timeout(source, Duration::from_millis(50));
     let record = following.until(|record| record.absent().is_some()).await;
@@ -321,9 +309,7 @@ async fn a_batch_of_another_rank_is_counted() {
     let publisher = Publisher::start(ring(0, 0..3)).await;
     let mut following = Following::source(Source {
         rank: 1,
-        live: publisher.live.clone(),
-        replay: Some(publisher.replay.clone()),
-        known: true,
+        ..publisher.source()
     });
     following.live_with(0..3).await;
     assert_eq!(

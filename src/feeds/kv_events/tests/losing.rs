@@ -168,12 +168,7 @@ async fn a_reconnect_without_a_replay_socket_drops_what_was_held() {
 #[tokio::test]
 async fn an_engine_gone_for_long_is_absent_and_what_was_held_is_kept_if_it_returns() {
     let publisher = Publisher::start(ring(0, 0..2)).await;
-    let source = Source {
-        rank: 0,
-        live: publisher.live.clone(),
-        replay: Some(publisher.replay.clone()),
-        known: true,
-    };
+    let source = publisher.source();
     let mut following = Following::with_guess_timeout(source, Duration::from_millis(200));
     following.live_with(0..2).await;
     let (live, replay) = publisher.stop().await;

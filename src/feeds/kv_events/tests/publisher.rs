@@ -13,6 +13,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use zeromq::{RouterSocket, Socket, SocketEvent, SocketRecv, SocketSend, XPubSocket, ZmqMessage};
 
+use super::Source;
+
 /// Longest wait for anything in these tests; reached only when something is wrong.
 pub(super) const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -68,6 +70,16 @@ impl Publisher {
     /// Starts on free ports.
     pub(super) async fn start(script: Script) -> Self {
         Self::start_at("tcp://127.0.0.1:0", "tcp://127.0.0.1:0", script).await
+    }
+
+    /// Where it is, as an engine would tell.
+    pub(super) fn source(&self) -> Source {
+        Source {
+            rank: 0,
+            live: self.live.clone(),
+            replay: Some(self.replay.clone()),
+            known: true,
+        }
     }
 
     /// Starts on these ports, which a former publisher may still be giving up.
