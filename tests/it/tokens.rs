@@ -21,7 +21,7 @@ use warmpath::routing::request::{Api, Request};
 use warmpath::tokens::hub::HubAccess;
 use warmpath::tokens::{ModelSource, Retry, ServedModel, Settings, TokenSource, Tokenized, Tokens};
 
-use crate::support::waiting::until;
+use crate::support::waiting::{PATIENCE, eventually, until};
 
 /// Byte-pair encoding of four symbols: `a` 0, `b` 1, `ab` 2, space 3.
 pub(crate) const TINY_TOKENIZER: &str = r#"{
@@ -377,15 +377,26 @@ async fn an_engine_that_failed_is_left_alone_and_one_that_refused_is_not() {
 async fn calls_at_once_are_bounded() {
     let settings = Settings {
         engine_concurrency: 1,
-        engine_timeout: Duration::from_millis(200),
+        engine_timeout: PATIENCE,
         ..settings()
     };
     let (tokens, engine, _running, _loading) = with_engine(Answer::Never, settings).await;
-    let (first, second) =
-        tokio::join!(completion(&tokens, "m", "a"), completion(&tokens, "m", "b"));
-    assert_eq!(first.source, TokenSource::Estimate);
-    assert_eq!(second.source, TokenSource::Estimate);
-    assert_eq!(engine.calls.lock().len(), 1);
+    let calls = || engine.calls.lock().len();
+    let mut first = Box::pin(completion(&tokens, "m", "a"));
+    tokio::select! {
+        made = &mut first => panic!("an answer: {made:?}"),
+        () = eventually("the first call", || calls() == 1) => {}
+    }
+    // Unbounded it would be made within milliseconds.
+    let mut second = Box::pin(completion(&tokens, "m", "b"));
+    let waited = tokio::time::timeout(Duration::from_millis(200), &mut second).await;
+    assert!(waited.is_err(), "{waited:?}");
+    assert_eq!(calls(), 1);
+    drop(first);
+    tokio::select! {
+        made = &mut second => panic!("an answer: {made:?}"),
+        () = eventually("the second call", || calls() == 2) => {}
+    }
 }
 
 #[tokio::test]
