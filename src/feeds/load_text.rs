@@ -198,6 +198,8 @@ impl Gathered {
             block_size,
             kv_capacity,
             finished: self.finished,
+            computed: None,
+            asleep: false,
         };
         Page::Told(whole, ranks)
     }

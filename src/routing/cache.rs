@@ -7,7 +7,7 @@
 //! - A block is stored as often as the engine says so (the same content computed
 //!   twice is two physical blocks); it is gone when it was removed as often.
 //! - Several engine hashes may mean one key (an adapter loaded again from another
-//!   path); the key leaves the index with the last of them.
+//!   path): each is a reason of its own for the index to hold the key.
 //! - Only blocks in the accelerator's memory count as cached. Other media are kept
 //!   apart, known by hash, for the day when tiers get a weight of their own.
 //! - A store whose parent is unknown waits for it; one that can never have a key
@@ -16,8 +16,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-
-use rustc_hash::FxHashMap;
 
 use super::block::{BlockKey, BlockSize, block_key, root};
 use super::event::{EngineHash, KvEvent, Medium, Removed, Stored};
@@ -79,8 +77,6 @@ pub struct CacheView {
     block_size: Option<BlockSize>,
     residents: Residents,
     orphans: Orphans,
-    /// Further resident engine hashes of a key that has several; most keys have one.
-    namesakes: FxHashMap<BlockKey, u32>,
     batch: Batch,
 }
 
@@ -115,7 +111,6 @@ impl CacheView {
             block_size: None,
             residents: Residents::default(),
             orphans: Orphans::new(DEFAULT_MAX_ORPHANS),
-            namesakes: FxHashMap::default(),
             batch: Batch::default(),
         }
     }
@@ -332,7 +327,7 @@ impl CacheView {
             for writes in writes.chunks(TOUCHED_AHEAD) {
                 touch(&writer, writes);
                 for &write in writes {
-                    perform(&mut writer, write, &mut self.namesakes);
+                    perform(&mut writer, write);
                 }
             }
         }
@@ -352,7 +347,6 @@ impl CacheView {
             }
         }
         self.residents = Residents::default();
-        self.namesakes = FxHashMap::default();
         self.orphans.clear();
         let recent = self.state.ledger.lock().recent(self.feed);
         if let Some(recent) = recent {
@@ -382,32 +376,9 @@ fn touch(writer: &Writer<'_>, writes: &[Write]) {
     writer.touch(keys.get(..writes.len()).unwrap_or(&keys));
 }
 
-fn perform(writer: &mut Writer<'_>, write: Write, namesakes: &mut FxHashMap<BlockKey, u32>) {
+fn perform(writer: &mut Writer<'_>, write: Write) {
     match write {
-        Write::Store(key) => {
-            if !writer.store(key) {
-                *namesakes.entry(key).or_insert(0) += 1;
-            }
-        }
-        Write::Remove(key) => {
-            if !release_namesake(namesakes, key) {
-                writer.remove(key);
-            }
-        }
-    }
-}
-
-/// Takes one of a key's further hashes away; false when there was none.
-fn release_namesake(namesakes: &mut FxHashMap<BlockKey, u32>, key: BlockKey) -> bool {
-    if namesakes.is_empty() {
-        return false;
-    }
-    let Some(further) = namesakes.get_mut(&key) else {
-        return false;
+        Write::Store(key) => writer.store(key),
+        Write::Remove(key) => writer.remove(key),
     };
-    *further -= 1;
-    if *further == 0 {
-        namesakes.remove(&key);
-    }
-    true
 }

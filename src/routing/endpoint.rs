@@ -79,6 +79,11 @@ pub struct Report {
     pub kv_capacity: Option<TokenCount>,
     /// Requests it has finished since it started, if the page tells.
     pub finished: Option<u64>,
+    /// Prompt and output tokens it has computed since it started, if the page tells: it grows while the engine
+    /// makes progress.
+    pub computed: Option<u64>,
+    /// It sleeps: its KV cache is gone and it takes no requests.
+    pub asleep: bool,
 }
 
 impl Report {

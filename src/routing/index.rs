@@ -9,10 +9,14 @@
 //! segments by the key's top bits, so that growing or sweeping never holds the lock
 //! for longer than one segment takes.
 //!
+//! A source may hold a block for several reasons at once (two engine hashes of one
+//! content, a credit beside an event); it holds it until the last of them is gone.
+//!
 //! One `RwLock` guards all segments. Lookups share it; writers (one an event batch,
 //! in chunks) hold it for tens of nanoseconds a block.
 
 use parking_lot::{RwLock, RwLockWriteGuard};
+use rustc_hash::FxHashMap;
 
 use super::block::BlockKey;
 
@@ -55,6 +59,26 @@ struct Source {
     generation: u32,
     open: bool,
     blocks: u64,
+    /// Further reasons of blocks that are held for several; most have one.
+    further: FxHashMap<BlockKey, u32>,
+}
+
+impl Source {
+    /// Takes one of a block's further reasons away; false when there was none.
+    fn drop_further(&mut self, key: BlockKey) -> bool {
+        // Empty for most sources: then no hash is made.
+        if self.further.is_empty() {
+            return false;
+        }
+        let Some(further) = self.further.get_mut(&key) else {
+            return false;
+        };
+        *further -= 1;
+        if *further == 0 {
+            self.further.remove(&key);
+        }
+        true
+    }
 }
 
 struct Rows {
@@ -108,6 +132,7 @@ impl PrefixIndex {
             generation: 0,
             open: true,
             blocks: 0,
+            further: FxHashMap::default(),
         });
         SourceId {
             slot,
@@ -137,6 +162,7 @@ impl PrefixIndex {
                     continue;
                 }
                 source.open = false;
+                source.further = FxHashMap::default();
                 source.generation = source.generation.wrapping_add(1);
                 closing.push(id.slot);
                 let word = (id.slot / 64) as usize;
@@ -270,7 +296,7 @@ impl Writer<'_> {
         self.rows.touch(keys);
     }
 
-    /// The source holds this block; false if it did already.
+    /// The source holds this block, for one more reason; false if it held it already.
     pub fn store(&mut self, key: BlockKey) -> bool {
         let rows = &mut *self.rows;
         let new = rows
@@ -279,20 +305,27 @@ impl Writer<'_> {
             .is_some_and(|table| table.set(&mut rows.sets, key, self.slot));
         if let Some(source) = rows.sources.get_mut(self.slot as usize) {
             source.blocks += u64::from(new);
+            if !new {
+                *source.further.entry(key).or_insert(0) += 1;
+            }
         }
         new
     }
 
-    /// The source holds this block no longer; false if it did not.
+    /// One reason less to hold this block; true if that was the last one.
     pub fn remove(&mut self, key: BlockKey) -> bool {
         let rows = &mut *self.rows;
+        let Some(source) = rows.sources.get_mut(self.slot as usize) else {
+            return false;
+        };
+        if source.drop_further(key) {
+            return false;
+        }
         let gone = rows
             .segments
             .get_mut(segment_of(key))
             .is_some_and(|table| table.clear(&mut rows.sets, key, self.slot));
-        if let Some(source) = rows.sources.get_mut(self.slot as usize) {
-            source.blocks -= u64::from(gone);
-        }
+        source.blocks -= u64::from(gone);
         gone
     }
 }

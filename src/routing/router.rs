@@ -6,7 +6,6 @@
 //! booking are then one critical section of the ledger.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,12 +17,15 @@ use super::block::{Scope, Sequence};
 use super::cache::CacheView;
 use super::endpoint::{Endpoint, EndpointId, EndpointName, Ours, ReportOutcome};
 use super::index::PrefixIndex;
-use super::ledger::{BookingId, FeedId, Ledger, Prefill, Sent, Served, Wanted};
+use super::ledger::{FeedId, Ledger, Prefill, Sent, Wanted};
 use super::tokens::TokenCount;
+
+pub use reservation::Reservation;
 
 use prompts::Prompts;
 
 pub(super) mod prompts;
+mod reservation;
 #[cfg(test)]
 mod tests;
 
@@ -161,81 +163,6 @@ pub struct Decision {
     pub considered: Vec<Candidate>,
     /// Holds the tokens booked; gives back what is left when dropped.
     pub reservation: Reservation,
-}
-
-/// Tokens booked on an endpoint for one request. Dropping it returns whatever is still booked.
-pub struct Reservation {
-    state: Arc<State>,
-    /// `None` once detached, or given back because an unknown endpoint served.
-    booking: Option<BookingId>,
-    prepared: Prepared,
-}
-
-impl fmt::Debug for Reservation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reservation")
-            .field("booking", &self.booking)
-            .field("prompt", &self.prepared.prompt)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Reservation {
-    /// The first data of the answer arrived: the prompt is prefilled.
-    pub fn prefilled(&mut self, now: Instant) {
-        if let Some(booking) = self.booking {
-            self.state.ledger.lock().prefilled(booking, now);
-        }
-    }
-
-    /// The gateway says another endpoint served: the booking moves there. An address
-    /// that no endpoint of the pool has gives it back; the answer tells which it was.
-    pub fn served_by(&mut self, address: SocketAddr, now: Instant) -> Served {
-        let Some(booking) = self.booking else {
-            return Served::Unknown;
-        };
-        let elsewhere = self.state.ledger.lock().elsewhere(booking, address);
-        let to = match elsewhere {
-            Ok(to) => to,
-            Err(served) => {
-                if served == Served::Unknown {
-                    self.give_back();
-                }
-                return served;
-            }
-        };
-        let found = self.state.look_up(&self.prepared);
-        let wanted = self.prepared.wanted(&found);
-        let moved = self.state.ledger.lock().move_to(booking, to, wanted, now);
-        let Some((booking, sent)) = moved else {
-            // It left between the two locks.
-            self.give_back();
-            return Served::Unknown;
-        };
-        self.booking = Some(booking);
-        self.state.note_sent(&self.prepared, &sent, now);
-        Served::Moved(to)
-    }
-
-    /// There will be no response phase: the booking stays until KV events cover it,
-    /// or until the prefill time learnt for that endpoint has passed.
-    pub fn detach(mut self, now: Instant) {
-        if let Some(booking) = self.booking.take() {
-            self.state.ledger.lock().detach(booking, now);
-        }
-    }
-
-    fn give_back(&mut self) {
-        if let Some(booking) = self.booking.take() {
-            self.state.ledger.lock().end(booking);
-        }
-    }
-}
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        self.give_back();
-    }
 }
 
 /// An endpoint as pages and gauges show it.
@@ -463,11 +390,8 @@ impl Router {
             .ledger
             .lock()
             .choose(&self.state.settings, wanted, ask)?;
-        let reservation = Reservation {
-            state: Arc::clone(&self.state),
-            booking: Some(chosen.booking),
-            prepared: prepared.clone(),
-        };
+        let state = Arc::clone(&self.state);
+        let reservation = Reservation::new(state, chosen.booking, prepared.clone());
         self.state.note_sent(prepared, &chosen.sent, ask.now);
         Ok(Decision {
             id: chosen.id,

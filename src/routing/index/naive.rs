@@ -4,21 +4,31 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::block::BlockKey;
 
-/// Every source's blocks as a plain set, by slot.
+/// Every source's blocks with the number of reasons to hold them, by slot.
 #[derive(Debug, Default)]
 pub(super) struct NaiveIndex {
-    held: BTreeMap<u32, BTreeSet<BlockKey>>,
+    held: BTreeMap<u32, BTreeMap<BlockKey, u32>>,
 }
 
 impl NaiveIndex {
     pub(super) fn store(&mut self, slot: u32, key: BlockKey) -> bool {
-        self.held.entry(slot).or_default().insert(key)
+        let reasons = self.held.entry(slot).or_default().entry(key).or_insert(0);
+        *reasons += 1;
+        *reasons == 1
     }
 
     pub(super) fn remove(&mut self, slot: u32, key: BlockKey) -> bool {
-        self.held
-            .get_mut(&slot)
-            .is_some_and(|keys| keys.remove(&key))
+        let Some(keys) = self.held.get_mut(&slot) else {
+            return false;
+        };
+        match keys.remove(&key) {
+            None => false,
+            Some(1) => true,
+            Some(reasons) => {
+                keys.insert(key, reasons - 1);
+                false
+            }
+        }
     }
 
     pub(super) fn forget(&mut self, slot: u32) {
@@ -30,14 +40,18 @@ impl NaiveIndex {
     }
 
     pub(super) fn distinct(&self) -> usize {
-        self.held.values().flatten().collect::<BTreeSet<_>>().len()
+        self.held
+            .values()
+            .flat_map(BTreeMap::keys)
+            .collect::<BTreeSet<_>>()
+            .len()
     }
 
     pub(super) fn lookup(&self, keys: &[BlockKey]) -> BTreeMap<u32, u32> {
         self.held
             .iter()
             .map(|(&slot, held)| {
-                let blocks = keys.iter().take_while(|key| held.contains(key)).count();
+                let blocks = keys.iter().take_while(|key| held.contains_key(key)).count();
                 (slot, u32::try_from(blocks).unwrap())
             })
             .filter(|&(_, blocks)| blocks > 0)
