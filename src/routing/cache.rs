@@ -307,6 +307,9 @@ impl CacheView {
         let changes = &mut self.batch.changes;
         let entered = self.residents.enter(pool, hash, place, changes);
         self.batch.applied.forgotten += u64::from(entered.forgot);
+        if let (Place::Keyed(key), true) = (entered.place, entered.new) {
+            self.note_write(pool.medium, Write::Store(key));
+        }
         self.note_entered(pool, entered.place);
     }
 
@@ -324,6 +327,9 @@ impl CacheView {
                     self.batch.stored.push(key);
                 }
             }
+        }
+        if self.batch.changes.is_empty() {
+            return;
         }
         let mut changes = std::mem::take(&mut self.batch.changes);
         for (medium, change) in changes.drain(..) {

@@ -17,7 +17,7 @@
 //! lower column on from where the upper one ends. It does so after the first walk, and only
 //! in an index where somebody has such a column. Measured at 256 sources and 500 blocks (two
 //! shared cores, in turns with the index before it knew lower columns): 0.98 times the time
-//! without any (5.3 µs; the noise is larger), 1.5 times with one beneath every source.
+//! without any (5.3 µs; the noise is larger), 1.5 to 1.9 times with one beneath every source.
 //!
 //! One `RwLock` guards all segments. Lookups share it; writers (one an event batch,
 //! in chunks) hold it for tens of nanoseconds a block.

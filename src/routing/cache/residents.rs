@@ -5,6 +5,7 @@
 //! bounded in number for each pool; the oldest are forgotten first.
 
 use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
 
 use rustc_hash::FxHashMap;
 
@@ -62,8 +63,20 @@ pub(super) enum Change {
 pub(super) struct Entered {
     /// What is known of it now.
     pub(super) place: Place,
+    /// It has just got its key, which is not among the changes.
+    pub(super) new: bool,
     /// A block was forgotten for it, because the pool is full.
     pub(super) forgot: bool,
+}
+
+impl Entered {
+    fn known(place: Place) -> Self {
+        Self {
+            place,
+            new: false,
+            forgot: false,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -103,18 +116,6 @@ impl Blocks {
 
     fn get(&self, hash: EngineHash) -> Option<Place> {
         self.by_hash.get(&hash).map(|resident| resident.place)
-    }
-
-    fn insert(&mut self, hash: EngineHash, place: Place) {
-        let resident = Resident {
-            place,
-            references: 1,
-            number: 0,
-        };
-        self.by_hash.insert(hash, resident);
-        if self.is_aged(place) {
-            self.note_age(hash);
-        }
     }
 
     fn note_age(&mut self, hash: EngineHash) {
@@ -192,7 +193,7 @@ impl Residents {
     }
 
     /// One more reference. What is known best of the block stays or becomes its place, here and
-    /// wherever else it is resident.
+    /// wherever else it is resident. What the index has to be told besides goes into `changes`.
     pub(super) fn enter(
         &mut self,
         pool: Pool,
@@ -203,35 +204,45 @@ impl Residents {
         let limit = self.limit;
         // Without a place among the pools a block is nowhere, so nothing of it is kept.
         let Some(blocks) = self.pool(pool) else {
-            return Entered {
-                place: Place::Unkeyed,
-                forgot: false,
-            };
+            return Entered::known(Place::Unkeyed);
         };
-        if let Some(resident) = blocks.by_hash.get_mut(&hash) {
-            resident.references = resident.references.saturating_add(1);
-            let known = resident.place;
-            let place = self.learn(hash, known, place, changes);
-            let forgot = false;
-            return Entered { place, forgot };
+        match blocks.by_hash.entry(hash) {
+            Entry::Occupied(mut here) => {
+                let resident = here.get_mut();
+                resident.references = resident.references.saturating_add(1);
+                let known = resident.place;
+                return Entered::known(self.learn(hash, known, place, changes));
+            }
+            Entry::Vacant(free) => free.insert(Resident {
+                place,
+                references: 1,
+                number: 0,
+            }),
+        };
+        let mut entered = Entered::known(place);
+        if blocks.is_aged(place) {
+            blocks.note_age(hash);
+            if let Some(forgotten) = blocks.bound(limit) {
+                entered.forgot = true;
+                if let Place::Keyed(key) = forgotten {
+                    changes.push((pool.medium, Change::Lost(key)));
+                }
+            }
         }
-        blocks.insert(hash, place);
-        if let Place::Keyed(key) = place {
+        let Place::Keyed(key) = place else {
+            if self.pools.len() > 1 {
+                entered.place = self.learn_of_others(hash, place, changes);
+            }
+            return entered;
+        };
+        if self.pools.len() > 1 {
             changes.push((pool.medium, Change::Keyed(key)));
-        }
-        let forgotten = blocks.bound(limit);
-        if let Some(Place::Keyed(key)) = forgotten {
-            changes.push((pool.medium, Change::Lost(key)));
-        }
-        let place = if self.pools.len() > 1 {
-            self.learn_of_others(hash, place, changes)
+            entered.place = self.learn_of_others(hash, place, changes);
         } else {
-            place
-        };
-        Entered {
-            place,
-            forgot: forgotten.is_some(),
+            // By far the most entries are of this kind, so they take no way round.
+            entered.new = true;
         }
+        entered
     }
 
     /// A block that is resident as `known` is stored again as `place`.
