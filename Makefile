@@ -1,11 +1,12 @@
 # What a person types. `make` alone lists it; each target installs what it needs (scripts/tools.sh).
 
-# Flags of `warmpath demo` (see `warmpath demo --help`), and of `cargo test`.
+# Flags of `warmpath demo` (see `warmpath demo --help`), and of `cargo test`; which targets to fuzz (all).
 DEMO_FLAGS ?=
 TEST_FLAGS ?=
+FUZZ_TARGETS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint deny doc bench image build clean-tools
+.PHONY: help demo test fuzz lint deny doc bench image build clean-tools
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,6 +18,9 @@ demo: ## Show the main job here: engines, picker, Envoy, traffic (DEMO_FLAGS=...
 
 test: ## Run every test, with a real Envoy (TEST_FLAGS=...)
 	@scripts/test.sh $(TEST_FLAGS)
+
+fuzz: ## Fuzz what reads the outside world, a minute each (FUZZ_TARGETS=..., FUZZ_SECONDS=...)
+	@scripts/fuzz.sh $(FUZZ_TARGETS)
 
 lint: ## Check formatting and lints; warnings are errors
 	cargo fmt --check

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Provides the tools that the demo, the tests and the gate need, and prints the path of the one asked for.
 #
-#   scripts/tools.sh envoy|promtool|cargo-deny     install it if it is missing, then print its path
+#   scripts/tools.sh envoy|promtool|cargo-deny|cargo-fuzz
+#                                                  install it if it is missing, then print its path
 #   scripts/tools.sh zstd                          the same for the system's own
 #   scripts/tools.sh kubernetes                    etcd, kube-apiserver and kubectl; prints their folder, which is
 #                                                  KUBEBUILDER_ASSETS where that is set
@@ -18,6 +19,7 @@ set -euo pipefail
 
 ENVOY_VERSION=1.40.0        # its hashes are in envoy-requirements.txt
 CARGO_DENY_VERSION=0.20.2
+CARGO_FUZZ_VERSION=0.13.2
 
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 # Without HOME (a bare container) there is no cache folder, and guessing one would fill up somebody's disk.
@@ -165,17 +167,30 @@ check_build() {
     need c++ "a C++ compiler is needed (tokenizers); apt-get install build-essential"
 }
 
-install_cargo_deny() {
-    ready cargo-deny "$CARGO_DENY_VERSION" && return
+# from_cargo NAME VERSION WHY: builds a tool of cargo's.
+from_cargo() {
+    local name="$1" version="$2" why="$3"
+    ready "$name" "$version" && return
     check_build
     scratch
-    say "building cargo-deny $CARGO_DENY_VERSION (some minutes, once) to $tools: the gate checks licences and sources with it"
+    say "building $name $version (some minutes, once) to $tools: $why"
     # It runs for a second: a quick build beats a fast program.
     CARGO_TARGET_DIR="$work/target" CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_LTO=off \
         CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_DEBUG=0 CARGO_PROFILE_RELEASE_STRIP=symbols \
-        cargo install --quiet --locked --root "$work/out" --version "=$CARGO_DENY_VERSION" cargo-deny >"$work/log" 2>&1 ||
-        fail "cargo-deny could not be built: $(tail -n 20 "$work/log")"
-    publish cargo-deny "$CARGO_DENY_VERSION"
+        cargo install --quiet --locked --root "$work/out" --version "=$version" "$name" >"$work/log" 2>&1 ||
+        fail "$name could not be built: $(tail -n 20 "$work/log")"
+    publish "$name" "$version"
+}
+
+install_cargo_deny() { from_cargo cargo-deny "$CARGO_DENY_VERSION" "the gate checks licences and sources with it"; }
+
+# libFuzzer's instrumentation is in the nightly compiler alone.
+install_cargo_fuzz() {
+    from_cargo cargo-fuzz "$CARGO_FUZZ_VERSION" "it drives the fuzz targets"
+    cargo +nightly --version >/dev/null 2>&1 && return
+    need rustup "fuzzing needs a nightly compiler: install rustup, or make 'cargo +nightly' work"
+    say "installing the nightly compiler: fuzzing needs it"
+    rustup toolchain install nightly --profile minimal >&2 || fail "the nightly compiler could not be installed"
 }
 
 # One installation at a time. The lock is held by a file descriptor and ends with this process.
@@ -188,8 +203,8 @@ lock() {
 # Removes by name what was installed here: the folder may be one that holds other things as well.
 clean() {
     say "removing the tools in $tools"
-    rm -rf "${tools:?}"/{envoy,promtool,cargo-deny,etcd,kube-apiserver,kubectl,helm,crds}-* \
-        "$tools"/bin/{envoy,promtool,cargo-deny,etcd,kube-apiserver,kubectl,helm} "$tools"/.install.* "$tools/.lock"
+    rm -rf "${tools:?}"/{envoy,promtool,cargo-deny,cargo-fuzz,etcd,kube-apiserver,kubectl,helm,crds}-* \
+        "$tools"/bin/{envoy,promtool,cargo-deny,cargo-fuzz,etcd,kube-apiserver,kubectl,helm} "$tools"/.install.* "$tools/.lock"
     rmdir "$tools/bin" "$tools" 2>/dev/null || say "$tools holds other files and stays"
 }
 
@@ -197,11 +212,12 @@ case "${1:-}" in
     envoy) lock; install_envoy; echo "$tools/bin/envoy" ;;
     promtool) lock; install_promtool; echo "$tools/bin/promtool" ;;
     cargo-deny) lock; install_cargo_deny; echo "$tools/bin/cargo-deny" ;;
+    cargo-fuzz) lock; install_cargo_fuzz; echo "$tools/bin/cargo-fuzz" ;;
     zstd) lock; install_zstd; command -v zstd ;;
     kubernetes) lock; install_kubernetes; echo "${KUBEBUILDER_ASSETS:-$tools/bin}" ;;
     helm) lock; install_helm; echo "$tools/bin/helm" ;;
     crds) lock; install_crds; echo "$crds" ;;
     build) check_build ;;
     clean) lock; clean ;;
-    *) fail "usage: $0 envoy|promtool|cargo-deny|zstd|kubernetes|helm|crds|build|clean" ;;
+    *) fail "usage: $0 envoy|promtool|cargo-deny|cargo-fuzz|zstd|kubernetes|helm|crds|build|clean" ;;
 esac

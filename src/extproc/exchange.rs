@@ -5,6 +5,8 @@
 //! each phase is answered at most once, body bytes go back exactly as they came, `end_of_stream` goes back once and
 //! only where it came, and after a refusal nothing is said.
 
+#[cfg(any(test, fuzzing))]
+mod played;
 mod request;
 mod response;
 #[cfg(test)]
@@ -88,6 +90,13 @@ pub(super) enum End {
     HalfClose,
     /// It resets the stream.
     Reset,
+}
+
+/// Plays messages as they stand in `input`, each behind its length in two bytes (big-endian); the first byte chooses
+/// the body mode. Panics where a promise is broken.
+#[cfg(fuzzing)]
+pub fn fuzz(input: &[u8]) {
+    played::fuzz(input);
 }
 
 /// What it means that the gateway ends the stream.

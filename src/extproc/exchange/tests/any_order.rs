@@ -30,39 +30,6 @@ fn any_message() -> impl Strategy<Value = ProcessingRequest> {
     ]
 }
 
-fn count(out: &[Out], wanted: impl Fn(&Out) -> bool) -> usize {
-    out.iter().filter(|out| wanted(out)).count()
-}
-
-fn echoed(out: &[Out], direction: Direction) -> (Vec<u8>, usize) {
-    let (mut bytes, mut ends) = (Vec::new(), 0);
-    for piece in out {
-        if let Out::Chunk(way, chunk, end) = piece
-            && *way == direction
-        {
-            assert!(chunk.len() <= MAX_CHUNK_BYTES);
-            assert_eq!(ends, 0, "a chunk after the last");
-            bytes.extend_from_slice(chunk);
-            ends += usize::from(*end);
-        }
-    }
-    (bytes, ends)
-}
-
-fn received(messages: &[ProcessingRequest], direction: Direction) -> (Vec<u8>, bool) {
-    let (mut bytes, mut end) = (Vec::new(), false);
-    for message in messages {
-        let ((Some(Request::RequestBody(body)), Direction::Request)
-        | (Some(Request::ResponseBody(body)), Direction::Response)) = (&message.request, direction)
-        else {
-            continue;
-        };
-        bytes.extend_from_slice(&body.body);
-        end |= body.end_of_stream;
-    }
-    (bytes, end)
-}
-
 proptest! {
     #[test]
     fn no_order_of_messages_breaks_the_promises(
@@ -71,32 +38,7 @@ proptest! {
         refuse in any::<bool>(),
         test_headers in prop::sample::select(vec![TestHeaders::Ignored, TestHeaders::Obeyed]),
     ) {
-        let mut driver = Driver::with(mode, test_headers);
-        driver.refuse = refuse;
-        for message in messages.clone() {
-            driver.receive(message);
-        }
-        let out = &driver.out;
-        for direction in [Direction::Request, Direction::Response] {
-            prop_assert!(count(out, |o| matches!(o, Out::Headers(d, _) if *d == direction)) <= 1);
-            prop_assert!(count(out, |o| *o == Out::Trailers(direction)) <= 1);
-            let (sent, ends) = echoed(out, direction);
-            let (came, ended) = received(&messages, direction);
-            prop_assert!(came.starts_with(&sent));
-            prop_assert!(ends == 0 || ended);
-            // A body answer of either kind goes to a message, or was cut from one.
-            if mode != BodyMode::FullDuplexStreamed {
-                prop_assert!(sent.is_empty());
-            }
-        }
-        prop_assert!(count(out, |o| matches!(o, Out::Pick(_))) <= 1);
-        prop_assert!(count(out, |o| *o == Out::Tell(News::FirstData)) <= 1);
-        prop_assert!(count(out, |o| *o == Out::Tell(News::Completed)) <= 1);
-        prop_assert_eq!(driver.metadata, usize::from(!refuse && count(out, |o| matches!(o, Out::Pick(_))) == 1));
-        if let Some(end) = out.iter().position(|o| matches!(o, Out::End(_))) {
-            prop_assert_eq!(end + 1, out.len());
-            prop_assert!(matches!(out[end - 1], Out::Immediate(_)));
-        }
+        keeps_its_promises(mode, test_headers, refuse, &messages);
     }
 
     #[test]
