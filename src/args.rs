@@ -66,6 +66,8 @@ impl Args {
         let default = match &self.command {
             // Its log lines would stand in the middle of its table.
             Command::Demo(_) => "warn",
+            // What it finds is its output.
+            Command::Check(_) => "error",
             Command::Serve(serve) => serve.other_pickers.log_level().unwrap_or("info"),
             _ => "info",
         };
@@ -100,6 +102,8 @@ pub enum Command {
     Demo(crate::demo::Args),
     /// Measures a picker: plays a gateway's side of ext-proc
     Bench(Box<crate::bench::Args>),
+    /// Asks live engines whether everything is there that exact picks need, and says what to change
+    Check(crate::check::Args),
     /// Prints the version
     Version,
 }

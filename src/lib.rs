@@ -27,5 +27,6 @@ pub mod telemetry;
 pub mod yaml;
 // What stands beside the picker.
 pub mod bench;
+pub mod check;
 pub mod demo;
 pub mod engine;

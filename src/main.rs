@@ -12,7 +12,7 @@ use tracing::warn;
 use warmpath::args::{Args, Command, Note, OtherPickers, Serve};
 use warmpath::config::endpoint_picker;
 use warmpath::telemetry::{self, LogControl};
-use warmpath::{app, bench, demo, engine};
+use warmpath::{app, bench, check, demo, engine};
 
 /// Measured beside glibc's on two shared cores (docs/performance.md): a loaded tokenizer holds 121 MiB at rest instead
 /// of 296, 100 requests a second of 100,000 tokens 560 MiB instead of 710 at 10 % less CPU time; with small requests
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
         }
     };
     match run(args) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             // Not a log line: it must be seen at any log level. If standard error is closed, nobody looks.
             writeln!(std::io::stderr(), "warmpath: {error:#}").ok();
@@ -41,10 +41,10 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: Args) -> anyhow::Result<()> {
+fn run(args: Args) -> anyhow::Result<ExitCode> {
     if matches!(args.command, Command::Version) {
         writeln!(std::io::stdout(), "warmpath {}", env!("CARGO_PKG_VERSION"))?;
-        return Ok(());
+        return Ok(ExitCode::SUCCESS);
     }
     let log = telemetry::init(args.log_format(), args.log_level())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -53,12 +53,19 @@ fn run(args: Args) -> anyhow::Result<()> {
         .context("cannot start the runtime")?;
     let ended = runtime.block_on(async {
         match args.command {
-            Command::Serve(serve) => run_serve(&serve, log).await,
-            Command::Engine(engine) => run_engine(engine).await,
-            Command::Demo(demo) => demo::run(demo, log).await,
-            Command::Bench(bench) => bench::run(*bench).await,
-            Command::Version => Ok(()),
+            Command::Serve(serve) => run_serve(&serve, log).await?,
+            Command::Engine(engine) => run_engine(engine).await?,
+            Command::Demo(demo) => demo::run(demo, log).await?,
+            Command::Bench(bench) => bench::run(*bench).await?,
+            // Scripts read the result off the code: 1 as for any failure.
+            Command::Check(check) => {
+                if !check::run(check).await? {
+                    return Ok(ExitCode::FAILURE);
+                }
+            }
+            Command::Version => {}
         }
+        Ok(ExitCode::SUCCESS)
     });
     // A file read that hangs must not keep the process.
     runtime.shutdown_timeout(Duration::from_secs(1));

@@ -29,7 +29,7 @@ use crate::tokens::Tokens;
 use followers::{Followers, Told};
 
 mod followers;
-mod plan;
+pub(crate) mod plan;
 #[cfg(test)]
 mod tests;
 

@@ -34,6 +34,8 @@ mod tokens;
 mod wire;
 // The simulated engine's HTTP and event sides.
 mod engine;
+// The doctor, against engines that lack something.
+mod check;
 // The shipped Envoy configuration, and the support itself.
 mod gateway;
 // The whole on one machine, as `warmpath demo` runs it.

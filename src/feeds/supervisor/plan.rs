@@ -12,21 +12,21 @@ const FIRST_VERSION_THAT_PINS: (u32, u32) = (0, 11);
 
 /// What is made of an address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(crate) struct Plan {
     /// The ranks that are endpoints of their own; none: the address is one endpoint.
-    pub(super) ranks: BTreeSet<u32>,
+    pub(crate) ranks: BTreeSet<u32>,
     /// The event source of each rank, or why it has none that can be followed.
-    pub(super) sources: BTreeMap<u32, Result<Source, String>>,
+    pub(crate) sources: BTreeMap<u32, Result<Source, String>>,
 }
 
 /// All that is known of an address.
-pub(super) struct Known<'a> {
-    pub(super) engine: IpAddr,
-    pub(super) profile: &'a Profile,
+pub(crate) struct Known<'a> {
+    pub(crate) engine: IpAddr,
+    pub(crate) profile: &'a Profile,
     /// The ranks that its metrics page speaks of.
-    pub(super) page_ranks: &'a BTreeSet<u32>,
-    pub(super) hints: &'a EventHints,
-    pub(super) settings: &'a Settings,
+    pub(crate) page_ranks: &'a BTreeSet<u32>,
+    pub(crate) hints: &'a EventHints,
+    pub(crate) settings: &'a Settings,
 }
 
 impl Plan {
@@ -35,7 +35,7 @@ impl Plan {
     /// The engine's own word comes first, then what discovery says, then the usual ports. What an
     /// engine before [`/kv_event_sources`](Events::Untold) or without events would not tell, its
     /// metrics page does: which ranks it has.
-    pub(super) fn new(known: &Known<'_>) -> Option<Self> {
+    pub(crate) fn new(known: &Known<'_>) -> Option<Self> {
         let events = known.profile.events.as_ref()?;
         if let Events::Told(sources) = events {
             let ranks = known.endpoints_of(sources.keys().copied());
