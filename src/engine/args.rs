@@ -9,7 +9,7 @@ use clap::Parser as _;
 
 use super::event_ports::PortError;
 use super::fault::{self, RankFault};
-use super::kv_encode::Encoding;
+use super::kv_encode::{Encoding, HashForm};
 use super::model;
 use super::publish::EventSettings;
 use crate::routing::block::BlockSize;
@@ -90,6 +90,13 @@ pub struct Args {
     /// Dialect of the events.
     #[arg(long, value_enum, default_value = "map")]
     kv_events_encoding: Encoding,
+    /// Form of the hashes in events.
+    #[arg(long, value_enum, default_value = "int")]
+    kv_events_hashes: HashForm,
+    /// Cache groups that events tell of: beyond the first, sliding windows that hold the same hashes, as hybrid models
+    /// have them.
+    #[arg(long, value_name = "COUNT", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=16))]
+    kv_groups: u32,
     /// Topic of the events.
     #[arg(long, default_value = "")]
     kv_topic: String,
@@ -211,6 +218,9 @@ pub enum ArgsError {
         /// What the option said.
         fault: RankFault,
     },
+    /// Groups in a dialect that has no word for them.
+    #[error("--kv-groups {0} needs a dialect of vLLM 0.20 or later")]
+    Groups(u32),
     /// Ports for events.
     #[error(transparent)]
     Ports(#[from] PortError),
@@ -271,11 +281,16 @@ impl Args {
         }
         let unless_none = |address: String| (address != "none").then_some(address);
         let replay = unless_none(self.kv_replay);
+        if self.kv_groups > 1 && !self.kv_events_encoding.has_groups() {
+            return Err(ArgsError::Groups(self.kv_groups));
+        }
         let events = unless_none(self.kv_events).map(|live| EventSettings {
             live,
             replay,
             topic: self.kv_topic,
             encoding: self.kv_events_encoding,
+            hashes: self.kv_events_hashes,
+            groups: self.kv_groups,
             buffer_steps: self.kv_buffer_steps,
             max_queue_size: self.kv_max_queue_size,
         });
