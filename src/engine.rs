@@ -13,6 +13,8 @@ pub mod model;
 
 mod block_cache;
 mod free_list;
+mod lower_tier;
+mod memory;
 mod scheduler;
 mod sequence;
 

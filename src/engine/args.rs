@@ -45,6 +45,15 @@ pub struct Args {
     /// Blocks of the KV pool.
     #[arg(long, default_value_t = 10_000)]
     kv_blocks: usize,
+    /// Blocks of a tier beneath the pool, in host memory: what the pool evicts is kept there and loaded again.
+    #[arg(long, default_value_t = 0)]
+    cpu_blocks: usize,
+    /// Microseconds of loading a token from that tier.
+    #[arg(long, default_value_t = 5.0)]
+    cpu_load_us_per_token: f64,
+    /// Events of that tier tell tokens and parent, not the hash alone (vLLM's self_describing_kv_events).
+    #[arg(long)]
+    cpu_describes: bool,
     /// Requests running at once.
     #[arg(long, default_value_t = 256)]
     max_num_seqs: usize,
@@ -300,6 +309,9 @@ impl Args {
         let core = model::Settings {
             block_size: self.block_size,
             blocks: self.kv_blocks,
+            lower_blocks: self.cpu_blocks,
+            lower_describes: self.cpu_describes,
+            load_per_token: duration("cpu-load-us-per-token", self.cpu_load_us_per_token, 1e-6)?,
             max_num_seqs: self.max_num_seqs,
             max_num_batched_tokens: self.max_num_batched_tokens,
             max_model_len: self.max_model_len,
