@@ -1,5 +1,7 @@
 //! What is the simulated engine told? Its command line, checked into settings.
 
+mod events;
+
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -9,10 +11,10 @@ use clap::Parser as _;
 
 use super::event_ports::PortError;
 use super::fault::{self, RankFault};
-use super::kv_encode::{Encoding, HashForm};
 use super::model;
 use super::publish::EventSettings;
 use crate::routing::block::BlockSize;
+use events::EventArgs;
 
 /// A simulated vLLM engine: OpenAI HTTP API, metrics, KV events.
 #[derive(Clone, Debug, clap::Parser)]
@@ -89,32 +91,8 @@ pub struct Args {
     /// its gauges are missing until a rank's first step.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     api_server_count: Option<u32>,
-    /// Where KV events are published, each rank at this port plus its number; "none" for an engine without them.
-    #[arg(long, default_value = "tcp://*:5557")]
-    kv_events: String,
-    /// Where KV events can be asked for again, each rank at this port plus its number; "none" for no replay. With
-    /// several ranks it must be clear of their ports for KV events.
-    #[arg(long, default_value = "tcp://*:5558")]
-    kv_replay: String,
-    /// Dialect of the events.
-    #[arg(long, value_enum, default_value = "map")]
-    kv_events_encoding: Encoding,
-    /// Form of the hashes in events.
-    #[arg(long, value_enum, default_value = "int")]
-    kv_events_hashes: HashForm,
-    /// Cache groups that events tell of: beyond the first, sliding windows that hold the same hashes, as hybrid models
-    /// have them.
-    #[arg(long, value_name = "COUNT", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=16))]
-    kv_groups: u32,
-    /// Topic of the events.
-    #[arg(long, default_value = "")]
-    kv_topic: String,
-    /// Batches kept for replay.
-    #[arg(long, default_value_t = 10_000)]
-    kv_buffer_steps: usize,
-    /// Batches that may wait to be sent; with so many the engine stops.
-    #[arg(long, default_value_t = 100_000)]
-    kv_max_queue_size: usize,
+    #[command(flatten)]
+    events: EventArgs,
     /// Answers depend on this and on the prompt.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -266,47 +244,12 @@ fn rank_settings(
 }
 
 impl Args {
-    /// Checks and converts.
-    ///
-    /// # Errors
-    /// When a figure is out of its range.
-    pub fn settings(self) -> Result<Settings, ArgsError> {
+    fn core(&self) -> Result<model::Settings, ArgsError> {
         let duration = |name, value: f64, unit: f64| {
             Duration::try_from_secs_f64(value * unit)
                 .map_err(|_| ArgsError::Duration { name, value })
         };
-        let ranks = rank_settings(
-            self.data_parallel_size,
-            self.data_parallel_rank,
-            self.api_server_count,
-        )?;
-        for &fault in &self.fault {
-            if !fault
-                .rank
-                .is_none_or(|rank| ranks.numbers().contains(&rank))
-            {
-                return Err(ArgsError::FaultRank { fault });
-            }
-        }
-        let unless_none = |address: String| (address != "none").then_some(address);
-        let replay = unless_none(self.kv_replay);
-        if self.kv_groups > 1 && !self.kv_events_encoding.has_groups() {
-            return Err(ArgsError::Groups(self.kv_groups));
-        }
-        let events = unless_none(self.kv_events).map(|live| EventSettings {
-            live,
-            replay,
-            topic: self.kv_topic,
-            encoding: self.kv_events_encoding,
-            hashes: self.kv_events_hashes,
-            groups: self.kv_groups,
-            buffer_steps: self.kv_buffer_steps,
-            max_queue_size: self.kv_max_queue_size,
-        });
-        if let Some(events) = &events {
-            events.check_ports(ranks)?;
-        }
-        let core = model::Settings {
+        Ok(model::Settings {
             block_size: self.block_size,
             blocks: self.kv_blocks,
             lower_blocks: self.cpu_blocks,
@@ -321,7 +264,29 @@ impl Args {
             answer_tokens: self.answer_tokens,
             vocabulary: [].into(),
             seed: self.seed,
-        };
+        })
+    }
+
+    /// Checks and converts.
+    ///
+    /// # Errors
+    /// When a figure is out of its range.
+    pub fn settings(self) -> Result<Settings, ArgsError> {
+        let ranks = rank_settings(
+            self.data_parallel_size,
+            self.data_parallel_rank,
+            self.api_server_count,
+        )?;
+        for &fault in &self.fault {
+            if !fault
+                .rank
+                .is_none_or(|rank| ranks.numbers().contains(&rank))
+            {
+                return Err(ArgsError::FaultRank { fault });
+            }
+        }
+        let core = self.core()?;
+        let events = self.events.settings(ranks)?;
         Ok(Settings {
             listen: SocketAddr::new(self.address, self.port),
             name: self.name,

@@ -213,15 +213,11 @@ const fn name(field: Field) -> &'static str {
     }
 }
 
-/// The whole digest of which a hash is the end.
-fn digest(hash: EngineHash) -> [u8; 32] {
-    let rest = xxh3_128(&hash.0.to_be_bytes());
-    let mut bytes = [0; 32];
-    let words = [(rest >> 64) as u64, rest as u64, !hash.0, hash.0];
-    for (place, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
-        *place = word.to_be_bytes();
-    }
-    bytes
+/// The 32 bytes of which a hash is the end.
+fn digest(hash: EngineHash) -> Vec<u8> {
+    let end = hash.0.to_be_bytes();
+    let start = xxh3_128(&end).to_be_bytes();
+    [start.as_slice(), &(!hash.0).to_be_bytes(), &end].concat()
 }
 
 fn salt(stored: &Stored, block: usize) -> Option<&str> {
