@@ -1,5 +1,7 @@
 //! What is the simulated engine told? Its command line, checked into settings.
 
+mod events;
+
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -8,15 +10,15 @@ use std::time::Duration;
 use clap::Parser as _;
 
 use super::event_ports::PortError;
-use super::fault::RankFault;
-use super::kv_encode::Encoding;
+use super::fault::{self, RankFault};
 use super::model;
 use super::publish::EventSettings;
 use crate::routing::block::BlockSize;
+use events::EventArgs;
 
 /// A simulated vLLM engine: OpenAI HTTP API, metrics, KV events.
 #[derive(Clone, Debug, clap::Parser)]
-#[command(name = "engine", args_override_self = true)]
+#[command(name = "engine", args_override_self = true, after_long_help = faults())]
 pub struct Args {
     /// Address to listen on.
     #[arg(long, default_value = "127.0.0.1")]
@@ -45,6 +47,15 @@ pub struct Args {
     /// Blocks of the KV pool.
     #[arg(long, default_value_t = 10_000)]
     kv_blocks: usize,
+    /// Blocks of a tier beneath the pool, in host memory: what the pool evicts is kept there and loaded again.
+    #[arg(long, default_value_t = 0)]
+    cpu_blocks: usize,
+    /// Microseconds of loading a token from that tier.
+    #[arg(long, default_value_t = 5.0)]
+    cpu_load_us_per_token: f64,
+    /// Events of that tier tell tokens and parent, not the hash alone (vLLM's self_describing_kv_events).
+    #[arg(long)]
+    cpu_describes: bool,
     /// Requests running at once.
     #[arg(long, default_value_t = 256)]
     max_num_seqs: usize,
@@ -54,6 +65,9 @@ pub struct Args {
     /// Context length in tokens.
     #[arg(long, default_value_t = 32_768)]
     max_model_len: usize,
+    /// Answers in the making or waited for, of all ranks together; more requests are refused with 503.
+    #[arg(long)]
+    max_num_queued_reqs: Option<usize>,
     /// Microseconds of prefill a token.
     #[arg(long, default_value_t = 71.3)]
     prefill_us_per_token: f64,
@@ -77,29 +91,22 @@ pub struct Args {
     /// its gauges are missing until a rank's first step.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     api_server_count: Option<u32>,
-    /// Where KV events are published, each rank at this port plus its number; "none" for an engine without them.
-    #[arg(long, default_value = "tcp://*:5557")]
-    kv_events: String,
-    /// Where KV events can be asked for again, each rank at this port plus its number; "none" for no replay. With
-    /// several ranks it must be clear of their ports for KV events.
-    #[arg(long, default_value = "tcp://*:5558")]
-    kv_replay: String,
-    /// Dialect of the events.
-    #[arg(long, value_enum, default_value = "map")]
-    kv_events_encoding: Encoding,
-    /// Topic of the events.
-    #[arg(long, default_value = "")]
-    kv_topic: String,
-    /// Batches kept for replay.
-    #[arg(long, default_value_t = 10_000)]
-    kv_buffer_steps: usize,
+    #[command(flatten)]
+    events: EventArgs,
     /// Answers depend on this and on the prompt.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// What goes wrong from the start: drop-events=N, no-replay, hang-http, …; with @RANK at its end, at that rank
-    /// instead of the first.
+    /// What goes wrong from the start, by a name of the list below; with @RANK at its end, at that rank instead of
+    /// the first.
     #[arg(long)]
     fault: Vec<RankFault>,
+}
+
+fn faults() -> String {
+    format!(
+        "Faults, for --fault and as the body of POST /sim/fault (\"none\" ends them):\n{}",
+        fault::help()
+    )
 }
 
 /// More engine cores than one server has anywhere; each has a task and two sockets here.
@@ -151,6 +158,8 @@ pub struct Settings {
     pub version: Version,
     /// The engine core. Its vocabulary is taken from the tokenizer at the start.
     pub core: model::Settings,
+    /// Answers in the making or waited for that it takes at once, if there is a limit.
+    pub max_num_queued_reqs: Option<usize>,
     /// Its data-parallel ranks. Each has an engine core like the others.
     pub ranks: RankSettings,
     /// KV events, if it has any. The addresses are those of rank 0; the others are at the next ports.
@@ -196,6 +205,9 @@ pub enum ArgsError {
         /// What the option said.
         fault: RankFault,
     },
+    /// Groups in a dialect that has no word for them.
+    #[error("--kv-groups {0} needs a dialect of vLLM 0.20 or later")]
+    Groups(u32),
     /// Ports for events.
     #[error(transparent)]
     Ports(#[from] PortError),
@@ -232,15 +244,34 @@ fn rank_settings(
 }
 
 impl Args {
+    fn core(&self) -> Result<model::Settings, ArgsError> {
+        let duration = |name, value: f64, unit: f64| {
+            Duration::try_from_secs_f64(value * unit)
+                .map_err(|_| ArgsError::Duration { name, value })
+        };
+        Ok(model::Settings {
+            block_size: self.block_size,
+            blocks: self.kv_blocks,
+            lower_blocks: self.cpu_blocks,
+            lower_describes: self.cpu_describes,
+            load_per_token: duration("cpu-load-us-per-token", self.cpu_load_us_per_token, 1e-6)?,
+            max_num_seqs: self.max_num_seqs,
+            max_num_batched_tokens: self.max_num_batched_tokens,
+            max_model_len: self.max_model_len,
+            step_base: duration("base-ms-per-step", self.base_ms_per_step, 1e-3)?,
+            prefill_per_token: duration("prefill-us-per-token", self.prefill_us_per_token, 1e-6)?,
+            decode_per_step: duration("decode-ms-per-step", self.decode_ms_per_step, 1e-3)?,
+            answer_tokens: self.answer_tokens,
+            vocabulary: [].into(),
+            seed: self.seed,
+        })
+    }
+
     /// Checks and converts.
     ///
     /// # Errors
     /// When a figure is out of its range.
     pub fn settings(self) -> Result<Settings, ArgsError> {
-        let duration = |name, value: f64, unit: f64| {
-            Duration::try_from_secs_f64(value * unit)
-                .map_err(|_| ArgsError::Duration { name, value })
-        };
         let ranks = rank_settings(
             self.data_parallel_size,
             self.data_parallel_rank,
@@ -254,31 +285,8 @@ impl Args {
                 return Err(ArgsError::FaultRank { fault });
             }
         }
-        let unless_none = |address: String| (address != "none").then_some(address);
-        let replay = unless_none(self.kv_replay);
-        let events = unless_none(self.kv_events).map(|live| EventSettings {
-            live,
-            replay,
-            topic: self.kv_topic,
-            encoding: self.kv_events_encoding,
-            buffer_steps: self.kv_buffer_steps,
-        });
-        if let Some(events) = &events {
-            events.check_ports(ranks)?;
-        }
-        let core = model::Settings {
-            block_size: self.block_size,
-            blocks: self.kv_blocks,
-            max_num_seqs: self.max_num_seqs,
-            max_num_batched_tokens: self.max_num_batched_tokens,
-            max_model_len: self.max_model_len,
-            step_base: duration("base-ms-per-step", self.base_ms_per_step, 1e-3)?,
-            prefill_per_token: duration("prefill-us-per-token", self.prefill_us_per_token, 1e-6)?,
-            decode_per_step: duration("decode-ms-per-step", self.decode_ms_per_step, 1e-3)?,
-            answer_tokens: self.answer_tokens,
-            vocabulary: [].into(),
-            seed: self.seed,
-        };
+        let core = self.core()?;
+        let events = self.events.settings(ranks)?;
         Ok(Settings {
             listen: SocketAddr::new(self.address, self.port),
             name: self.name,
@@ -287,6 +295,7 @@ impl Args {
             adapters: self.lora,
             version: self.version,
             core,
+            max_num_queued_reqs: self.max_num_queued_reqs,
             ranks,
             events,
             faults: self.fault,

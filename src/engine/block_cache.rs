@@ -4,10 +4,14 @@
 //! with the tail of their sequence first, so that a prefix is eaten from its end; blocks without content
 //! worth keeping go to the front (0.31 and later). One block of the pool is never handed out, vLLM's null block.
 
+use std::sync::Arc;
+
 use rustc_hash::FxHashMap;
+use serde::Serializer;
 
 use super::free_list::{BlockId, FreeList};
-use crate::routing::event::EngineHash;
+use crate::routing::block::BlockKey;
+use crate::routing::event::{EngineHash, Medium, Stored};
 
 #[derive(Clone, Default)]
 struct Block {
@@ -24,22 +28,63 @@ enum Copies {
     Several(Vec<BlockId>),
 }
 
+/// One content.
+struct Content {
+    copies: Copies,
+    name: Name,
+}
+
+/// What a content is, besides the hash that events call it by.
+#[derive(Clone)]
+pub(super) struct Name {
+    /// The picker's key.
+    pub(super) key: BlockKey,
+    /// The whole block, where it is to be told of again when it moves.
+    pub(super) described: Option<Arc<Stored>>,
+}
+
+/// A content that lost a physical block.
+pub(super) struct Evicted {
+    pub(super) hash: EngineHash,
+    pub(super) key: BlockKey,
+    pub(super) described: Option<Arc<Stored>>,
+}
+
 /// One cached content, as the debug route shows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct CachedBlock {
     /// The name that KV events give it.
     pub hash: u64,
+    /// The picker's own name for it, made of the same tokens, adapter and salt: what its view must hold. In JSON as
+    /// 16 hexadecimal digits.
+    #[serde(serialize_with = "as_hex")]
+    pub key: BlockKey,
+    /// Where it lies; in JSON as events call it.
+    #[serde(serialize_with = "as_events_call_it")]
+    pub medium: Medium,
     /// Physical blocks that hold it: what a reader of the events must have counted.
     pub copies: usize,
     /// Running requests that hold one of them.
     pub users: usize,
 }
 
-/// The pool. About 60 bytes a block when all of them are cached.
+fn as_hex<S: Serializer>(key: &BlockKey, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{:016x}", key.0))
+}
+
+fn as_events_call_it<S: Serializer>(medium: &Medium, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(match medium {
+        Medium::Gpu => "GPU",
+        Medium::Cpu => "CPU",
+        Medium::Storage => "STORAGE",
+    })
+}
+
+/// The pool. About 70 bytes a block when all of them are cached.
 pub(super) struct BlockCache {
     blocks: Vec<Block>,
     free: FreeList,
-    by_hash: FxHashMap<EngineHash, Copies>,
+    by_hash: FxHashMap<EngineHash, Content>,
 }
 
 #[expect(
@@ -72,7 +117,7 @@ impl BlockCache {
     pub(super) fn longest_prefix(&self, hashes: &[EngineHash]) -> Vec<BlockId> {
         hashes
             .iter()
-            .map_while(|hash| match self.by_hash.get(hash)? {
+            .map_while(|hash| match &self.by_hash.get(hash)?.copies {
                 Copies::One(id) => Some(*id),
                 Copies::Several(ids) => ids.first().copied(),
             })
@@ -93,29 +138,25 @@ impl BlockCache {
     }
 
     /// Takes the next free block for new content, and names the content this evicts.
-    pub(super) fn take(&mut self) -> Option<(BlockId, Option<EngineHash>)> {
+    pub(super) fn take(&mut self) -> Option<(BlockId, Option<Evicted>)> {
         let id = self.free.pop_front()?;
         self.blocks[id].users = 1;
         let evicted = self.blocks[id].hash.take();
-        if let Some(hash) = evicted {
-            self.forget_copy(hash, id);
-        }
+        let evicted = evicted.and_then(|hash| self.forget_copy(hash, id));
         Some((id, evicted))
     }
 
     /// A block became full: from now on it can be hit.
-    pub(super) fn register(&mut self, id: BlockId, hash: EngineHash) {
+    pub(super) fn register(&mut self, id: BlockId, hash: EngineHash, name: Name) {
         self.blocks[id].hash = Some(hash);
-        match self.by_hash.get_mut(&hash) {
-            None => {
-                self.by_hash.insert(hash, Copies::One(id));
-            }
-            Some(Copies::Several(ids)) => ids.push(id),
-            Some(copies @ Copies::One(_)) => {
-                if let Copies::One(first) = *copies {
-                    *copies = Copies::Several(vec![first, id]);
-                }
-            }
+        let Some(content) = self.by_hash.get_mut(&hash) else {
+            let copies = Copies::One(id);
+            self.by_hash.insert(hash, Content { copies, name });
+            return;
+        };
+        match &mut content.copies {
+            Copies::Several(ids) => ids.push(id),
+            Copies::One(first) => content.copies = Copies::Several(vec![*first, id]),
         }
     }
 
@@ -152,34 +193,42 @@ impl BlockCache {
         let mut all: Vec<_> = self
             .by_hash
             .iter()
-            .map(|(hash, copies)| {
-                let ids = match copies {
+            .map(|(hash, content)| {
+                let ids = match &content.copies {
                     Copies::One(id) => std::slice::from_ref(id),
                     Copies::Several(ids) => ids.as_slice(),
                 };
                 CachedBlock {
                     hash: hash.0,
+                    key: content.name.key,
+                    medium: Medium::Gpu,
                     copies: ids.len(),
                     users: ids.iter().map(|&id| self.blocks[id].users).sum(),
                 }
             })
             .collect();
-        all.sort_unstable();
+        all.sort_unstable_by_key(|block| block.hash);
         all
     }
 
-    fn forget_copy(&mut self, hash: EngineHash, id: BlockId) {
-        let last = match self.by_hash.get_mut(&hash) {
-            Some(Copies::Several(ids)) => {
+    fn forget_copy(&mut self, hash: EngineHash, id: BlockId) -> Option<Evicted> {
+        let content = self.by_hash.get_mut(&hash)?;
+        let Name { key, described } = content.name.clone();
+        let last = match &mut content.copies {
+            Copies::Several(ids) => {
                 ids.retain(|&copy| copy != id);
                 ids.is_empty()
             }
-            Some(Copies::One(_)) => true,
-            None => false,
+            Copies::One(_) => true,
         };
         if last {
             self.by_hash.remove(&hash);
         }
+        Some(Evicted {
+            hash,
+            key,
+            described,
+        })
     }
 }
 
@@ -192,10 +241,20 @@ mod tests {
             .iter()
             .map(|&hash| {
                 let (id, _) = cache.take().unwrap();
-                cache.register(id, EngineHash(hash));
+                let name = Name {
+                    key: BlockKey(!hash),
+                    described: None,
+                };
+                cache.register(id, EngineHash(hash), name);
                 id
             })
             .collect()
+    }
+
+    /// The content that the next block taken had.
+    fn evict(cache: &mut BlockCache) -> Option<u64> {
+        let (_, evicted) = cache.take().unwrap();
+        evicted.map(|evicted| evicted.hash.0)
     }
 
     #[test]
@@ -203,7 +262,7 @@ mod tests {
         let mut cache = BlockCache::new(4);
         let ids = store(&mut cache, &[1, 2, 3]);
         cache.release(&ids);
-        let evicted: Vec<_> = (0..3).map(|_| cache.take().unwrap().1.unwrap().0).collect();
+        let evicted: Vec<_> = (0..3).map(|_| evict(&mut cache).unwrap()).collect();
         assert_eq!(evicted, [3, 2, 1]);
     }
 
@@ -213,8 +272,8 @@ mod tests {
         let mut ids = store(&mut cache, &[1, 2]);
         ids.push(cache.take().unwrap().0);
         cache.release(&ids);
-        assert_eq!(cache.take().unwrap().1, None);
-        assert_eq!(cache.take().unwrap().1, Some(EngineHash(2)));
+        assert_eq!(evict(&mut cache), None);
+        assert_eq!(evict(&mut cache), Some(2));
     }
 
     #[test]
@@ -223,9 +282,9 @@ mod tests {
         let ids = store(&mut cache, &[7, 7]);
         assert_eq!(cache.dump()[0].copies, 2);
         cache.release(&ids);
-        assert_eq!(cache.take().unwrap().1, Some(EngineHash(7)));
+        assert_eq!(evict(&mut cache), Some(7));
         assert_eq!(cache.longest_prefix(&[EngineHash(7)]).len(), 1);
-        assert_eq!(cache.take().unwrap().1, Some(EngineHash(7)));
+        assert_eq!(evict(&mut cache), Some(7));
         assert!(cache.longest_prefix(&[EngineHash(7)]).is_empty());
         assert!(cache.dump().is_empty());
     }
@@ -238,6 +297,6 @@ mod tests {
         cache.release(&ids);
         assert!(cache.clear());
         assert!(cache.dump().is_empty());
-        assert_eq!(cache.take().unwrap().1, None);
+        assert_eq!(evict(&mut cache), None);
     }
 }

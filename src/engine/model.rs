@@ -23,7 +23,6 @@ pub use settings::{Settings, SettingsError};
 use super::block_cache::CachedBlock;
 use super::scheduler::Scheduler;
 use super::sequence::Sequence;
-use crate::routing::event::KvEvent;
 
 /// A simulated engine core.
 pub struct Model {
@@ -32,6 +31,8 @@ pub struct Model {
     totals: Totals,
     next_id: u64,
     in_step: bool,
+    /// How deep it sleeps.
+    asleep: Option<u8>,
 }
 
 impl Model {
@@ -47,6 +48,7 @@ impl Model {
             totals: Totals::default(),
             next_id: 0,
             in_step: false,
+            asleep: None,
         })
     }
 
@@ -58,8 +60,8 @@ impl Model {
         request.check(self.settings.max_model_len)?;
         let id = RequestId(self.next_id);
         self.next_id += 1;
-        let block_size = self.settings.block_size.get() as usize;
-        let sequence = Sequence::new(id, request, block_size, self.settings.seed, now);
+        let settings = &self.settings;
+        let sequence = Sequence::new(id, request, settings.block_size, settings.seed, now);
         self.scheduler.waiting.push_back(sequence);
         Ok(id)
     }
@@ -80,9 +82,9 @@ impl Model {
         }
     }
 
-    /// Schedules a step. `None` if there is nothing to do, or a step is in flight already.
+    /// Schedules a step. `None` if there is nothing to do, a step is in flight already, or the engine sleeps.
     pub fn begin_step(&mut self, now: Instant) -> Option<StepPlan> {
-        if self.in_step {
+        if self.in_step || self.asleep.is_some() {
             return None;
         }
         let tokens = self
@@ -91,7 +93,10 @@ impl Model {
         self.in_step = true;
         self.totals.steps += 1;
         let prefill = u32::try_from(tokens.prefill).unwrap_or(u32::MAX);
-        let mut duration = self.settings.step_base + self.settings.prefill_per_token * prefill;
+        let loaded = u32::try_from(tokens.loaded).unwrap_or(u32::MAX);
+        let mut duration = self.settings.step_base
+            + self.settings.prefill_per_token * prefill
+            + self.settings.load_per_token * loaded;
         if tokens.decode > 0 {
             duration += self.settings.decode_per_step;
         }
@@ -118,19 +123,19 @@ impl Model {
                 outcome.outputs.push(output);
             }
             if ended {
-                self.scheduler.cache.release(&sequence.blocks);
+                self.scheduler.memory.cache.release(&sequence.blocks);
             } else {
                 self.scheduler.running.push(sequence);
             }
         }
-        outcome.events = std::mem::take(&mut self.scheduler.events);
+        outcome.events = std::mem::take(&mut self.scheduler.memory.events);
         outcome
     }
 
     fn sample(&mut self, sequence: &mut Sequence, now: Instant) -> Output {
         let settings = &self.settings;
         let first = sequence.generated() == 0;
-        let token = sequence.generate(&settings.vocabulary, settings.block_size.get() as usize);
+        let token = sequence.generate(&settings.vocabulary, settings.block_size);
         self.totals.generation_tokens += 1;
         let prefilled = first.then(|| {
             let started = sequence.first_scheduled.unwrap_or(now);
@@ -143,35 +148,70 @@ impl Model {
         if let Some(prefilled) = prefilled {
             self.totals.prompt_tokens += sequence.prompt_len as u64;
             self.totals.prompt_tokens_cached += prefilled.cached_tokens as u64;
+            self.totals.prompt_tokens_loaded += sequence.loaded as u64;
         }
         let finished = finish_reason(sequence, settings);
         match finished {
             Some(FinishReason::Stop) => self.totals.stopped += 1,
             Some(FinishReason::Length) => self.totals.length += 1,
-            None => {}
+            Some(FinishReason::Abort) | None => {}
         }
         Output {
             request: sequence.id,
-            token,
+            token: Some(token),
             prefilled,
             finished,
         }
     }
 
-    /// Forgets the whole cache; the next step announces it. Nothing happens, and the answer is
+    /// Forgets the whole pool; the next step announces it. Nothing happens, and the answer is
     /// false, while running requests hold blocks.
     pub fn reset_prefix_cache(&mut self) -> bool {
-        let done = self.scheduler.cache.clear();
-        if done {
-            self.scheduler.events.push(KvEvent::Cleared);
+        self.scheduler.memory.clear()
+    }
+
+    /// Forgets what is beneath the pool. No event tells of it, as none of vLLM's connector does.
+    pub fn reset_lower_tier(&mut self) {
+        self.scheduler.memory.clear_lower();
+    }
+
+    /// Puts the engine to sleep: requests that come from now on wait, and those it has are given up (their ends are
+    /// returned). From level 1 on the cache is gone, which the first step after the sleep announces. Between steps
+    /// only: nothing happens while one is in flight.
+    pub fn sleep(&mut self, level: u8) -> Vec<Output> {
+        if self.in_step {
+            return Vec::new();
         }
-        done
+        let given_up = self.scheduler.give_up();
+        self.totals.aborted += given_up.len() as u64;
+        if level > 0 {
+            self.reset_prefix_cache();
+            self.reset_lower_tier();
+        }
+        self.asleep = Some(level);
+        let end = |request| Output {
+            request,
+            token: None,
+            prefilled: None,
+            finished: Some(FinishReason::Abort),
+        };
+        given_up.into_iter().map(end).collect()
+    }
+
+    /// Ends the sleep: whoever waited is computed.
+    pub const fn wake_up(&mut self) {
+        self.asleep = None;
+    }
+
+    /// The level of its sleep; `None` while it is awake.
+    pub const fn asleep(&self) -> Option<u8> {
+        self.asleep
     }
 
     /// Every cached content, sorted by hash: what the published events must add up to
     /// (with a step in flight, its events are not published yet).
     pub fn dump_blocks(&self) -> Vec<CachedBlock> {
-        self.scheduler.cache.dump()
+        self.scheduler.memory.dump()
     }
 
     /// Requests and KV pool at this moment.
@@ -179,7 +219,7 @@ impl Model {
         Gauges {
             running: self.scheduler.running.len(),
             waiting: self.scheduler.waiting.len(),
-            kv_usage: self.scheduler.cache.usage(),
+            kv_usage: self.scheduler.memory.cache.usage(),
         }
     }
 

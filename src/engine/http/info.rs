@@ -75,7 +75,8 @@ pub(super) async fn kv_event_sources(State(app): State<Arc<App>>) -> Response {
         let (live, replay) = rank.event_addresses.as_ref()?;
         let source = json!({
             "enable_kv_cache_events": true, "publisher": "zmq", "endpoint": live, "replay_endpoint": replay,
-            "buffer_steps": events.buffer_steps, "hwm": 100_000, "max_queue_size": 100_000, "topic": events.topic,
+            "buffer_steps": events.buffer_steps, "hwm": 100_000, "max_queue_size": events.max_queue_size,
+            "topic": events.topic,
         });
         Some((rank.number.to_string(), source))
     };
@@ -83,11 +84,23 @@ pub(super) async fn kv_event_sources(State(app): State<Arc<App>>) -> Response {
     Json(sources).into_response()
 }
 
+/// What is to be reset besides the pool.
+#[derive(Deserialize)]
+pub(super) struct Reset {
+    /// What lies beneath it.
+    #[serde(default)]
+    reset_external: bool,
+}
+
 /// 200 whether or not the caches could be reset (one is not while its requests run), as vLLM answers.
 pub(super) async fn reset_prefix_cache(
     State(app): State<Arc<App>>,
+    Query(reset): Query<Reset>,
 ) -> Result<StatusCode, ApiError> {
     for rank in app.ranks.iter() {
+        if reset.reset_external {
+            ask(rank, Command::ResetLower).await?;
+        }
         if !ask(rank, Command::Reset).await? {
             tracing::debug!(rank = rank.number, "the cache is in use and was not reset");
         }
@@ -156,7 +169,7 @@ impl App {
 }
 
 /// Asks a rank's driver something and waits for its answer.
-async fn ask<T>(
+pub(super) async fn ask<T>(
     rank: &Rank,
     command: impl FnOnce(oneshot::Sender<T>) -> Command,
 ) -> Result<T, ApiError> {

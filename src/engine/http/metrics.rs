@@ -90,9 +90,13 @@ const WAITING_BY_REASON: [(&str, Figure); 2] = [
     ("deferred", |_| 0.0),
 ];
 const SLEEP_STATES: [(&str, Figure); 3] = [
-    ("awake", |_| 1.0),
-    ("weights_offloaded", |_| 0.0),
-    ("discard_all", |_| 0.0),
+    ("awake", |seen| f64::from(u8::from(seen.asleep.is_none()))),
+    ("weights_offloaded", |seen| {
+        f64::from(u8::from(seen.asleep == Some(1)))
+    }),
+    ("discard_all", |seen| {
+        f64::from(u8::from(seen.asleep.is_some_and(|level| level > 1)))
+    }),
 ];
 const COUNTERS: [(&str, &str, Figure); 6] = [
     (
@@ -134,15 +138,20 @@ const SOURCES: [(&str, Figure); 3] = [
             .saturating_sub(totals.prompt_tokens_cached) as f64
     }),
     ("local_cache_hit", |seen| {
-        seen.totals.prompt_tokens_cached as f64
+        let totals = seen.totals;
+        totals
+            .prompt_tokens_cached
+            .saturating_sub(totals.prompt_tokens_loaded) as f64
     }),
-    ("external_kv_transfer", |_| 0.0),
+    ("external_kv_transfer", |seen| {
+        seen.totals.prompt_tokens_loaded as f64
+    }),
 ];
-/// Clients that leave are not counted: vLLM's "abort" stays at zero for them.
+/// Clients that leave are not counted: vLLM's "abort" is for those that the engine gave up.
 const ENDS: [(&str, Figure); 4] = [
     ("stop", |seen| seen.totals.stopped as f64),
     ("length", |seen| seen.totals.length as f64),
-    ("abort", |_| 0.0),
+    ("abort", |seen| seen.totals.aborted as f64),
     ("error", |_| 0.0),
 ];
 type HistogramOf = fn(&Observed) -> &Histogram;
