@@ -179,7 +179,7 @@ mod tests {
         let first = [base.clone(), model("sql", "/v1", Some("qwen"))];
         assert_eq!(serve(&first), (false, 0));
         assert_eq!(serve(&first), (false, 0));
-        assert_eq!(serve(&[base.clone()]), (false, 0));
+        assert_eq!(serve(std::slice::from_ref(&base)), (false, 0));
         let second = [base, model("sql", "/v2", Some("qwen"))];
         assert_eq!(serve(&second), (true, 1));
         assert_eq!(serve(&[model("qwen", "/other", None)]), (false, 1));
