@@ -65,7 +65,7 @@ fn any_sign_of_progress_keeps_an_endpoint_in_and_brings_it_back() {
         ("bytes", |_, stuck, _| stuck.reservation.more_data()),
         ("a report", |pool, _, n| report(pool, u64::from(n))),
         ("events", |pool, _, n| {
-            pool.store(0, &tokens(500 + n, 16), 0)
+            pool.store(0, &tokens(500 + n, 16), 0);
         }),
         ("first data", |pool, _, n| {
             let mut other = pool.pick_on(0, &tokens(600 + n, 16));
