@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::decisions::{Record, Understood};
 use crate::extproc::pick::{Flight, Usage};
@@ -91,6 +91,15 @@ impl Flight for PickedFlight {
     fn response_started(&mut self, status: u16) {
         self.metrics.responded(status);
         self.record.note(|outcome| outcome.status = Some(status));
+        if let Some(reservation) = &mut self.reservation {
+            reservation.answered(status);
+        }
+    }
+
+    fn refused(&mut self, retry_after: Option<Duration>) {
+        if let Some(reservation) = &mut self.reservation {
+            reservation.refused(retry_after, Instant::now());
+        }
     }
 
     fn served_by(&mut self, address: SocketAddr) {
@@ -116,6 +125,12 @@ impl Flight for PickedFlight {
         self.record.note(|outcome| outcome.first_data = Some(after));
         if let Some(reservation) = &mut self.reservation {
             reservation.prefilled(now);
+        }
+    }
+
+    fn more_data(&mut self) {
+        if let Some(reservation) = &self.reservation {
+            reservation.more_data();
         }
     }
 
@@ -150,6 +165,9 @@ impl Drop for PickedFlight {
             && let Some(result) = self.prediction()
         {
             self.metrics.predicted(result);
+        }
+        if let Some(reservation) = self.reservation.take() {
+            reservation.end(Instant::now());
         }
     }
 }
