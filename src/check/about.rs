@@ -224,7 +224,7 @@ async fn profile(engine: &Engine) -> Profile {
         profile: sender,
     };
     tokio::select! {
-        () = probe.run() => {}
+        () = probe.run(|| ()) => {}
         _ = tokio::time::timeout(engine.patience(), profile.changed()) => {}
     }
     profile.borrow().clone()

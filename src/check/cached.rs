@@ -6,7 +6,7 @@ use serde_json::json;
 use super::engine::Engine;
 use super::finding::{Findings, Topic};
 use super::trial::{COMPLETIONS, Trial};
-use crate::routing::cost;
+use crate::routing::cost::{self, Run};
 use crate::routing::tokens::TokenCount;
 
 #[derive(Deserialize)]
@@ -75,7 +75,11 @@ fn judge_answer(text: &str, prompt: usize, block_size: Option<u32>, findings: &m
         return;
     };
     let prompt = TokenCount::new(prompt as u64);
-    let expected = cost::cached(prompt, block_size.into(), u64::MAX).get();
+    let all = Run {
+        at_hand: u64::MAX,
+        ..Run::default()
+    };
+    let expected = cost::cached(prompt, block_size.into(), all).tokens.get();
     let saw = format!(
         "{told} of {prompt} tokens the second time, {expected} foreseen",
         prompt = prompt.get()

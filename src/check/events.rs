@@ -14,7 +14,7 @@ use super::Context;
 use super::about::About;
 use super::finding::{Findings, Topic};
 use super::target::Target;
-use crate::feeds::kv_events::{self, Source, View};
+use crate::feeds::kv_events::{self, Demands, Source, View};
 use crate::feeds::probe::Events;
 use crate::feeds::supervisor::plan::{Known, Plan};
 use crate::metrics::events::EventMetrics;
@@ -159,9 +159,9 @@ impl Followed {
                 let (settings, metrics) = (settings.clone(), Arc::clone(&metrics));
                 let (followed, stop) = (source.clone(), stop.clone());
                 tasks.spawn(async move {
-                    // Nobody restarts it as far as we are told.
-                    let (_alive, restarts) = watch::channel(0);
-                    kv_events::follow(&name, followed, view, restarts, settings, metrics, stop)
+                    // Nobody asks anything of it.
+                    let (_alive, demands) = watch::channel(Demands::default());
+                    kv_events::follow(&name, followed, view, demands, settings, metrics, stop)
                         .await;
                 });
                 ranks.push(Follow { source, shared });
