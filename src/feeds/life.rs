@@ -59,6 +59,8 @@ pub struct Life {
     bell: Arc<Notify>,
     /// Rung when what the engine tells of itself should be asked for again.
     ask_again: Arc<Notify>,
+    /// Rung when its views should start over.
+    rebuild: Arc<Notify>,
     hints: watch::Sender<EventHints>,
     restarts: watch::Sender<u32>,
     /// Never held across an `await`. The router's locks are taken under it, never the other way.
@@ -90,6 +92,7 @@ impl Life {
             address: whole.address,
             bell: Arc::default(),
             ask_again: Arc::default(),
+            rebuild: Arc::default(),
             hints: watch::Sender::new(events),
             restarts: watch::Sender::new(restarts),
             standing: Mutex::new(Standing {
@@ -148,6 +151,11 @@ impl Life {
     /// Rung when the engine may tell something new of itself.
     pub fn profile_bell(&self) -> Arc<Notify> {
         Arc::clone(&self.ask_again)
+    }
+
+    /// Rung when the views of what it has cached are to start over.
+    pub fn rebuild_bell(&self) -> Arc<Notify> {
+        Arc::clone(&self.rebuild)
     }
 
     /// The engine answers after a silence.
@@ -303,7 +311,7 @@ impl Life {
         let id = router.join(endpoint);
         pick_metrics.meet(id, &name);
         router.set_ready(id, standing.ready);
-        waker.hang(id, Arc::clone(&self.bell));
+        waker.hang(id, Arc::clone(&self.bell), Arc::clone(&self.rebuild));
         if let Some(profile) = &standing.profile {
             profiles.lock().insert(id, profile.clone());
         }

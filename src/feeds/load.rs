@@ -80,20 +80,35 @@ impl Settings {
 /// The lock guards the bells; it is held for one look-up, written when endpoints join and leave.
 #[derive(Debug, Default)]
 pub struct Waker {
-    bells: RwLock<HashMap<EndpointId, Arc<Notify>>>,
+    bells: RwLock<HashMap<EndpointId, Bells>>,
+}
+
+/// What can be rung of one endpoint.
+#[derive(Debug)]
+struct Bells {
+    report: Arc<Notify>,
+    rebuild: Arc<Notify>,
 }
 
 impl Waker {
     /// Rings the endpoint's bell; does nothing for one that left.
     pub fn wake(&self, endpoint: EndpointId) {
-        if let Some(bell) = self.bells.read().get(&endpoint) {
-            bell.notify_one();
+        if let Some(bells) = self.bells.read().get(&endpoint) {
+            bells.report.notify_one();
         }
     }
 
-    /// An endpoint has this bell from now on; the ranks behind one server share theirs.
-    pub(super) fn hang(&self, endpoint: EndpointId, bell: Arc<Notify>) {
-        self.bells.write().insert(endpoint, bell);
+    /// Has the endpoint's views start over from all that the engine remembers; does nothing for one that left.
+    pub fn rebuild(&self, endpoint: EndpointId) {
+        if let Some(bells) = self.bells.read().get(&endpoint) {
+            bells.rebuild.notify_one();
+        }
+    }
+
+    /// An endpoint has these bells from now on; the ranks behind one server share theirs.
+    pub(super) fn hang(&self, endpoint: EndpointId, report: Arc<Notify>, rebuild: Arc<Notify>) {
+        let bells = Bells { report, rebuild };
+        self.bells.write().insert(endpoint, bells);
     }
 
     /// An endpoint has no bell any more.

@@ -75,6 +75,7 @@ fn world(endpoints: u8, alternates: usize) -> World {
         Arc::clone(&decisions),
         metrics,
         Arc::new(move |id| wakes.lock().push(id)),
+        Arc::new(|_| {}),
         alternates,
     );
     World {

@@ -10,7 +10,7 @@
 //!   path): each is a reason of its own for the index to hold the key.
 //! - Only blocks in the accelerator's memory count as cached. Other media are kept
 //!   apart, known by hash, for the day when tiers get a weight of their own.
-//! - A store whose parent is unknown waits for it; one that can never have a key
+//! - A store whose parent is unknown waits for it, unless it continues the prompt of a request of ours (`learnt`); one that can never have a key
 //!   (opaque tokens, unknown extra keys) is remembered by hash, so that its children
 //!   are known to be unkeyable as well and do not wait for ever.
 
@@ -21,11 +21,13 @@ use super::block::{BlockKey, BlockSize, block_key, root};
 use super::event::{EngineHash, KvEvent, Medium, Removed, Stored};
 use super::index::{TOUCHED_AHEAD, Writer};
 use super::ledger::FeedId;
+use super::ledger::credit::Credits;
 use super::router::State;
 
 use orphans::{Orphan, Orphans};
 use residents::{Place, Pool, Residents};
 
+mod learnt;
 mod orphans;
 mod residents;
 #[cfg(test)]
@@ -77,6 +79,8 @@ pub struct CacheView {
     block_size: Option<BlockSize>,
     residents: Residents,
     orphans: Orphans,
+    /// What is cached beside, in the same column.
+    credits: Arc<Credits>,
     batch: Batch,
 }
 
@@ -86,6 +90,7 @@ struct Batch {
     applied: Applied,
     writes: Vec<Write>,
     stored: Vec<BlockKey>,
+    removed: Vec<BlockKey>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -104,13 +109,14 @@ impl fmt::Debug for CacheView {
 }
 
 impl CacheView {
-    pub(super) fn new(state: Arc<State>, feed: FeedId) -> Self {
+    pub(super) fn new(state: Arc<State>, feed: FeedId, credits: Arc<Credits>) -> Self {
         Self {
             state,
             feed,
             block_size: None,
             residents: Residents::default(),
             orphans: Orphans::new(DEFAULT_MAX_ORPHANS),
+            credits,
             batch: Batch::default(),
         }
     }
@@ -123,29 +129,46 @@ impl CacheView {
     /// Applies one batch and releases the bookings that its stores cover.
     pub fn apply(&mut self, events: &[KvEvent]) -> Applied {
         self.batch.applied = Applied::default();
+        let known = self.read_notes();
+        let first_orphan = self.orphans.next();
         for event in events {
             match event {
                 KvEvent::Stored(stored) => self.store(stored),
                 KvEvent::Removed(removed) => self.remove(removed),
-                KvEvent::Cleared => self.forget_blocks(),
+                KvEvent::Cleared => self.drop_cache(),
             }
         }
+        let prefixes = self.find_parents(first_orphan, known);
         self.write();
+        // Events tell of these themselves from now on, and of their end.
+        let credits = &self.credits;
+        credits.drop_all_of(&self.state.index, &self.batch.stored);
+        self.credit(prefixes);
         let mut ledger = self.state.ledger.lock();
         ledger.stored(self.feed.endpoint, &self.batch.stored);
+        ledger.removed(self.feed.endpoint, &self.batch.removed);
         ledger.set_orphans(self.feed, self.orphans.blocks());
         drop(ledger);
         self.batch.stored.clear();
+        self.batch.removed.clear();
         self.batch.applied
     }
 
-    /// Forgets every block of this source (restart, unrecoverable loss), its block
-    /// size too, because the next engine may have another.
+    /// Forgets every block of this source (events were lost for good), its block
+    /// size too, because the next engine may have another. What was sent to the endpoint
+    /// is still taken to be there: only our knowledge of it is lost.
     pub fn clear(&mut self) {
         self.forget_blocks();
         self.block_size = None;
         let mut ledger = self.state.ledger.lock();
+        ledger.view_cleared(self.feed.endpoint);
         ledger.set_orphans(self.feed, 0);
+    }
+
+    /// The engine is another process: what it had cached is gone, whoever knew of it.
+    pub fn restarted(&mut self) {
+        self.drop_cache();
+        self.clear();
     }
 
     /// Says how far the feed can be trusted.
@@ -314,6 +337,7 @@ impl CacheView {
             self.batch.applied.removed += 1;
             if let (Place::Keyed(key), Medium::Gpu) = (place, pool.medium) {
                 self.batch.writes.push(Write::Remove(key));
+                self.batch.removed.push(key);
             }
         }
     }
@@ -334,7 +358,16 @@ impl CacheView {
         self.batch.writes.clear();
     }
 
-    /// Drops all blocks, those of every medium and those kept aside.
+    /// The engine dropped its cache: nothing of what was sent to it is there any more.
+    fn drop_cache(&mut self) {
+        self.forget_blocks();
+        let recent = self.state.ledger.lock().recent(self.feed);
+        if let Some(recent) = recent {
+            recent.clear(&self.state.approximate);
+        }
+    }
+
+    /// Drops all blocks, those of every medium, those kept aside and those credited.
     fn forget_blocks(&mut self) {
         self.write();
         let keys: Vec<BlockKey> = self.residents.keys_in(Medium::Gpu).collect();
@@ -348,10 +381,7 @@ impl CacheView {
         }
         self.residents = Residents::default();
         self.orphans.clear();
-        let recent = self.state.ledger.lock().recent(self.feed);
-        if let Some(recent) = recent {
-            recent.clear(&self.state.approximate);
-        }
+        self.credits.clear(&self.state.index);
     }
 }
 

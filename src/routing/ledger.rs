@@ -25,6 +25,7 @@ use super::index::table::BitTable;
 use super::index::{Match, SourceId};
 use super::router::prompts::Found;
 use super::router::{EndpointView, Settings};
+use super::tokens::TokenCount;
 
 use account::{Account, Feed};
 use booking::Booking;
@@ -32,10 +33,16 @@ use booking::Booking;
 mod account;
 mod booking;
 mod choose;
+mod compare;
+pub(super) mod credit;
 #[cfg(test)]
 mod tests;
+pub(super) mod trust;
 
 pub(super) use choose::{Sent, Wanted};
+pub(super) use compare::{Comparison, Standing};
+use credit::Credits;
+pub use trust::{DoubtCause, TrustChange};
 
 /// Prefill speed while nothing is learnt anywhere: an 8B model on one older card.
 const DEFAULT_PREFILL_US_PER_TOKEN: f64 = 71.3;
@@ -211,13 +218,13 @@ impl Ledger {
 
     /// The engine's process has been another one since `since`: what was noted of the former one
     /// goes, except for requests whose streams will still tell of their end. Gives back where
-    /// what was sent to it is noted, for the caller to cut.
+    /// what was sent and credited to it is noted, for the caller to cut.
     pub(super) fn restarted(
         &mut self,
         id: EndpointId,
         since: Instant,
         now: Instant,
-    ) -> Option<Arc<Recent>> {
+    ) -> Option<(Arc<Recent>, Vec<Arc<Credits>>)> {
         let over: Vec<BookingId> = self
             .bookings
             .iter()
@@ -230,7 +237,7 @@ impl Ledger {
         }
         let account = self.account_mut(id)?;
         account.forget_report(since, now);
-        Some(Arc::clone(&account.recent))
+        Some((Arc::clone(&account.recent), account.credits()))
     }
 
     pub(super) fn report(&mut self, id: EndpointId, outcome: ReportOutcome, now: Instant) {
@@ -251,9 +258,9 @@ impl Ledger {
         })
     }
 
-    /// Makes `source` the column of an endpoint's rank. Returns the column to close:
+    /// Makes `feed` the column of an endpoint's rank, with its credits. Returns the column to close:
     /// the rank's old one, or the new one itself when the endpoint is gone.
-    pub(super) fn attach(&mut self, feed: FeedId) -> Option<SourceId> {
+    pub(super) fn attach(&mut self, feed: FeedId, credits: Arc<Credits>) -> Option<SourceId> {
         let Some(account) = self.account_mut(feed.endpoint) else {
             return Some(feed.source);
         };
@@ -261,7 +268,9 @@ impl Ledger {
             source: feed.source,
             state: FeedState::Suspect,
             orphans: 0,
+            credits,
         };
+        account.trust.start_over();
         let old = account.feeds.insert(feed.rank, new).map(|old| old.source);
         if let Some(old) = old {
             self.exact_columns.remove(old);
@@ -302,6 +311,16 @@ impl Ledger {
         self.feed_mut(feed)?;
         self.account(feed.endpoint)
             .map(|account| Arc::clone(&account.recent))
+    }
+
+    /// Tokens that an endpoint's cache holds at most.
+    pub(super) fn capacity(&self, id: EndpointId) -> TokenCount {
+        self.account(id).map_or(TokenCount::ZERO, Account::capacity)
+    }
+
+    /// The credits of all of an endpoint's sources.
+    pub(super) fn credits(&self, id: EndpointId) -> Vec<Arc<Credits>> {
+        self.account(id).map_or_else(Vec::new, Account::credits)
     }
 
     /// Every endpoint as pages show it, with the columns in which its blocks are to be counted.
@@ -394,12 +413,6 @@ impl Ledger {
 
     /// How many blocks of each chain one endpoint has in the index that serves it.
     fn matches_at(&self, slot: u32, size: BlockSize, found: &Found) -> Vec<u32> {
-        let most = |columns: &Columns, matches: &[Match]| {
-            let here = matches
-                .iter()
-                .filter(|found| columns.slot(found.source) == Some(slot));
-            here.map(|found| found.blocks).max().unwrap_or(0)
-        };
         let Some(account) = self.accounts.get(slot as usize).and_then(Option::as_ref) else {
             return Vec::new();
         };
@@ -409,12 +422,20 @@ impl Ledger {
             .iter()
             .map(|chain| {
                 if approximate || chain.text {
-                    most(&self.approximate_columns, &chain.approximate)
+                    Self::most_at(slot, &self.approximate_columns, &chain.approximate)
                 } else {
-                    most(&self.exact_columns, &chain.exact)
+                    Self::most_at(slot, &self.exact_columns, &chain.exact)
                 }
             })
             .collect()
+    }
+
+    /// The most blocks that one of an endpoint's columns holds.
+    fn most_at(slot: u32, columns: &Columns, matches: &[Match]) -> u32 {
+        let here = matches
+            .iter()
+            .filter(|found| columns.slot(found.source) == Some(slot));
+        here.map(|found| found.blocks).max().unwrap_or(0)
     }
 
     /// How far a chain is cached at an endpoint when blocks in flight count, from `start` on.

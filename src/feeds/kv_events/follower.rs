@@ -216,6 +216,7 @@ impl<'a, V: View> Follower<'a, V> {
                 }
                 Step::Restarted => {
                     self.metrics.restart();
+                    self.view.restarted();
                     self.forget();
                     self.unanswered = false;
                 }

@@ -57,6 +57,7 @@ impl<'a> Followers<'a> {
         let why = "the engine has not yet told where its KV events are".to_owned();
         self.plan.sources.insert(rank, Err(why));
         self.begin(stop);
+        let rebuild = self.life.rebuild_bell();
         loop {
             let changed = tokio::select! {
                 changed = told.profile.changed() => {
@@ -65,6 +66,11 @@ impl<'a> Followers<'a> {
                 }
                 changed = told.page_ranks.changed() => changed,
                 changed = told.hints.changed() => changed,
+                () = rebuild.notified() => {
+                    info!(endpoint = %self.life.name(), "what the engine has cached is read anew");
+                    self.take_up(self.plan.clone(), stop).await;
+                    continue;
+                }
                 Some(_ended) = self.tasks.join_next() => return,
             };
             if changed.is_err() {
@@ -189,6 +195,10 @@ impl View for Observed {
 
     fn clear(&mut self) {
         self.view.clear();
+    }
+
+    fn restarted(&mut self) {
+        self.view.restarted();
     }
 
     fn set_feed(&mut self, state: FeedState) {

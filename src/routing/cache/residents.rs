@@ -1,6 +1,6 @@
 //! Which engine hashes are resident, how often, and which key each means.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::super::block::BlockKey;
 use super::super::event::{EngineHash, Medium};
@@ -83,6 +83,33 @@ impl Residents {
             return None;
         }
         blocks.remove(&hash).map(|resident| resident.place)
+    }
+
+    /// Takes one reference from each block on a medium that has one of these keys; gives back the keys of those that
+    /// are gone thereby, once for each. Looks at every block (0.5 ms for 100,000).
+    pub(super) fn release(&mut self, medium: Medium, keys: &FxHashSet<BlockKey>) -> Vec<BlockKey> {
+        let mut gone = Vec::new();
+        let mut left = keys.clone();
+        let pools = self
+            .pools
+            .iter_mut()
+            .filter(|(pool, _)| pool.medium == medium);
+        for (_, blocks) in pools {
+            blocks.retain(|_, resident| {
+                let Place::Keyed(key) = resident.place else {
+                    return true;
+                };
+                if !left.remove(&key) {
+                    return true;
+                }
+                resident.references -= 1;
+                if resident.references == 0 {
+                    gone.push(key);
+                }
+                resident.references > 0
+            });
+        }
+        gone
     }
 
     /// A block that waited gets its place; false when it is gone or has one by now.

@@ -15,6 +15,9 @@ use super::super::index::SourceId;
 use super::super::router::{EndpointView, Exclusion, Settings};
 use super::super::tokens::TokenCount;
 use super::BookingId;
+use super::compare::{Removals, is_absent};
+use super::credit::Credits;
+use super::trust::Trust;
 
 /// Bookings of fewer tokens teach nothing of the prefill speed: what they take is
 /// mostly the way there and back.
@@ -44,6 +47,7 @@ pub(super) struct Feed {
     pub(super) source: SourceId,
     pub(super) state: FeedState,
     pub(super) orphans: u64,
+    pub(super) credits: Arc<Credits>,
 }
 
 /// One endpoint.
@@ -66,6 +70,8 @@ pub(super) struct Account {
     pub(super) booked: u64,
     pub(super) flights: FxHashMap<BlockKey, Flight>,
     pub(super) prefill_us_per_token: Option<f64>,
+    pub(super) removals: Removals,
+    pub(super) trust: Trust,
 }
 
 impl Account {
@@ -89,6 +95,8 @@ impl Account {
             booked: 0,
             flights: FxHashMap::default(),
             prefill_us_per_token: None,
+            removals: Removals::default(),
+            trust: Trust::default(),
         }
     }
 
@@ -154,11 +162,14 @@ impl Account {
         }
     }
 
-    /// Served by the approximate index: no source tells what it caches.
+    /// Served by the approximate index: no source tells what it caches, or none that can be believed.
     pub(super) fn is_approximate(&self) -> bool {
-        self.feeds
-            .values()
-            .all(|feed| matches!(feed.state, FeedState::Absent(_)))
+        !self.is_told() || self.trust.doubt().is_some()
+    }
+
+    /// Some source tells what it caches.
+    pub(super) fn is_told(&self) -> bool {
+        self.feeds.values().any(|feed| !is_absent(&feed.state))
     }
 
     /// The block size that events or else the last report told.
@@ -207,6 +218,9 @@ impl Account {
                 .map(|(&rank, feed)| (rank, feed.state.clone()))
                 .collect(),
             approximate: self.is_approximate(),
+            doubt: self.trust.doubt().map(str::to_owned),
+            approximate_overflow: self.is_approximate() && self.recent.is_overflowing(),
+            credited_blocks: self.feeds.values().map(|feed| feed.credits.len()).sum(),
             block_size: self.known_block_size(),
             blocks: 0,
             orphans: self.feeds.values().map(|feed| feed.orphans).sum(),

@@ -16,6 +16,7 @@ use super::super::endpoint::EndpointId;
 use super::super::router::prompts::{Chain, Found};
 use super::super::tokens::TokenCount;
 use super::account::Flight;
+use super::compare::{Foreseen, Reach};
 use super::{BookingId, Ledger, Prefill};
 
 /// A request on its endpoint.
@@ -37,6 +38,8 @@ pub(super) struct Booking {
     since: Instant,
     /// Tokens to prefill before its first token: the queue ahead of it and its own.
     work: u64,
+    /// What its answer is compared with, if that can be compared.
+    foreseen: Option<Foreseen>,
 }
 
 impl Booking {
@@ -50,6 +53,19 @@ impl Booking {
         self.keys.clear();
         self.charged = 0;
         self.tail = 0;
+        self.foreseen = None;
+    }
+
+    pub(super) fn foreseen(&self) -> Option<&Foreseen> {
+        self.foreseen.as_ref()
+    }
+
+    pub(super) fn since(&self) -> Instant {
+        self.since
+    }
+
+    pub(super) fn is_prefilled(&self) -> bool {
+        self.prefilled
     }
 
     pub(super) fn is_detached(&self) -> bool {
@@ -99,6 +115,7 @@ impl Ledger {
             timed_from: Some(terms.now),
             since: terms.now,
             work: 0,
+            foreseen: None,
         };
         let ahead = self.account(id)?.queued;
         let in_chains: TokenCount = terms.chains.iter().map(|chain| chain.prompt).sum();
@@ -106,7 +123,13 @@ impl Ledger {
         booking.tail = own;
         for (i, chain) in terms.chains.iter().enumerate() {
             let matched = matches.get(i).copied().unwrap_or(0) as usize;
-            own += self.book_chain(id, booking_id, &mut booking, chain, matched, terms.prefill);
+            let held = matched.max(chain.brought);
+            let reach = Reach {
+                held,
+                foreseen: self.reach_at(id.slot, &chain.keys, held),
+            };
+            booking.foreseen = self.foresee(id, size, &terms, reach);
+            own += self.book_chain(id, booking_id, &mut booking, chain, reach, terms.prefill);
         }
         booking.work = ahead.saturating_add(own);
         let tail = booking.tail;
@@ -126,11 +149,13 @@ impl Ledger {
         booking_id: BookingId,
         booking: &mut Booking,
         chain: &Chain,
-        matched: usize,
+        reach: Reach,
         prefill: Prefill,
     ) -> u64 {
-        let start = matched.max(chain.brought);
-        let reach = self.reach_at(id.slot, &chain.keys, start);
+        let Reach {
+            held: start,
+            foreseen: reach,
+        } = reach;
         let cached = match prefill {
             Prefill::Uncached => cost::cached(chain.prompt, chain.tokens_a_block, reach as u64),
             Prefill::Whole => TokenCount::ZERO,
@@ -185,7 +210,11 @@ impl Ledger {
         else {
             return;
         };
-        if account.id != id || account.flights.is_empty() {
+        if account.id != id {
+            return;
+        }
+        account.trust.announced(keys);
+        if account.flights.is_empty() {
             return;
         }
         for key in keys {

@@ -101,6 +101,7 @@ impl<V: View> Follower<'_, V> {
                     self.metrics.replay(outcome);
                     if outcome == ReplayOutcome::Restarted {
                         self.metrics.restart();
+                        self.view.restarted();
                     }
                     self.forget();
                     continue;
