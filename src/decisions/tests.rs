@@ -82,7 +82,7 @@ fn every_number_is_in_the_json_and_the_outcome_comes_later() {
             first_data: Some(Duration::from_millis(12)),
             reported_prompt: Some(100),
             reported_cached: Some(48),
-            prediction: Some(crate::metrics::picks::Prediction::ServedElsewhere),
+            prediction: Some(Prediction::ServedElsewhere),
             ended: Some(Ended::Completed),
         };
     });
