@@ -147,14 +147,14 @@ impl CacheView {
     /// A parent is cached and has this key, though no event stored it.
     fn know(&mut self, pool: super::residents::Pool, parent: EngineHash, key: BlockKey) {
         let place = Place::Keyed(key);
-        let is_new = match self.residents.place_of(pool, parent) {
-            None => self.residents.enter(pool, parent, place).new,
-            Some(Place::Pending) => self.residents.settle(pool, parent, place),
-            Some(Place::Keyed(_) | Place::Unkeyed) => false,
-        };
-        if is_new {
-            self.batch.writes.push(Write::Store(key));
-            self.batch.stored.push(key);
+        match self.residents.place_of(pool, parent) {
+            None => self.enter(pool, parent, place),
+            Some(Place::Pending) => {
+                if self.residents.settle(pool, parent, place) {
+                    self.note_entered(pool, place, true);
+                }
+            }
+            Some(Place::Keyed(_) | Place::Unkeyed) => {}
         }
     }
 }

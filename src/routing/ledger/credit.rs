@@ -12,7 +12,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -45,6 +45,8 @@ pub(in crate::routing) struct Credits {
     /// Counts the times that all was dropped, so that the answer to a request of before gives no credit after.
     /// Written under the lock, and read without it at each pick.
     life: AtomicU64,
+    /// There is a credit or a note. Mostly there is none, and then a batch of events takes no lock for them.
+    any: AtomicBool,
     held: Mutex<Held>,
 }
 
@@ -61,6 +63,7 @@ impl Credits {
         Self {
             source,
             life: AtomicU64::new(0),
+            any: AtomicBool::new(false),
             held: Mutex::default(),
         }
     }
@@ -107,6 +110,7 @@ impl Credits {
         let mut given = 0;
         for keys in keys.rchunks(WRITES_A_LOCK) {
             let Some(mut writer) = index.write(self.source) else {
+                // The source is closed, and all its blocks with it.
                 return given;
             };
             for &key in keys.iter().rev() {
@@ -122,15 +126,16 @@ impl Credits {
             }
         }
         self.cut(held, index, capacity);
+        self.note_any(held);
         given
     }
 
     /// The engine had these: those of them that are credited are as good as new.
     pub(in crate::routing) fn confirm(&self, keys: &[BlockKey], tokens_a_block: u64, at: Instant) {
-        let held = &mut *self.held.lock();
-        if held.blocks.len() == 0 {
+        if !self.any.load(Ordering::Acquire) {
             return;
         }
+        let held = &mut *self.held.lock();
         let Some(tick) = held.ticks.note(at) else {
             return;
         };
@@ -143,13 +148,14 @@ impl Credits {
 
     /// Drops the credits of these blocks; how many there were.
     pub(in crate::routing) fn drop_all_of(&self, index: &PrefixIndex, keys: &[BlockKey]) -> u64 {
-        let held = &mut *self.held.lock();
-        if held.blocks.len() == 0 {
+        if !self.any.load(Ordering::Acquire) {
             return 0;
         }
+        let held = &mut *self.held.lock();
         let dropped = keys.iter().filter(|key| held.blocks.remove(**key));
         let dropped: Vec<BlockKey> = dropped.copied().collect();
         self.remove(index, &dropped);
+        self.note_any(held);
         dropped.len() as u64
     }
 
@@ -160,6 +166,7 @@ impl Credits {
         self.remove(index, &dropped);
         held.blocks = Lru::default();
         held.notes.clear();
+        self.note_any(held);
         self.life.fetch_add(1, Ordering::AcqRel);
     }
 
@@ -184,11 +191,24 @@ impl Credits {
         if held.notes.len() > MAX_NOTES {
             held.notes.pop_front();
         }
+        self.note_any(held);
     }
 
     /// Hands over what was left, oldest first.
     pub(in crate::routing) fn take_notes(&self) -> VecDeque<Note> {
-        std::mem::take(&mut self.held.lock().notes)
+        if !self.any.load(Ordering::Acquire) {
+            return VecDeque::new();
+        }
+        let held = &mut *self.held.lock();
+        let notes = std::mem::take(&mut held.notes);
+        self.note_any(held);
+        notes
+    }
+
+    /// Called under the lock after each change.
+    fn note_any(&self, held: &Held) {
+        let any = held.blocks.len() > 0 || !held.notes.is_empty();
+        self.any.store(any, Ordering::Release);
     }
 
     fn cut(&self, held: &mut Held, index: &PrefixIndex, capacity: TokenCount) {
