@@ -15,7 +15,7 @@ use super::super::index::SourceId;
 use super::super::tokens::TokenCount;
 use super::account::Account;
 use super::booking::Terms;
-use super::credit::Credits;
+use super::credit::{Credits, Life};
 use super::trust::{Evidence, TrustChange};
 use super::{BookingId, Ledger, Prefill};
 
@@ -44,7 +44,7 @@ pub(super) struct Foreseen {
     view: Option<Reach>,
     /// Removals told before.
     removals: u64,
-    life: u64,
+    life: Option<Life>,
 }
 
 /// All that is needed to judge an answer, taken out of the ledger.
@@ -67,7 +67,7 @@ pub(in crate::routing) struct Comparison {
     pub(in crate::routing) sources: Vec<SourceId>,
     /// Where to credit, with the life of the pick; `None` where ranks share the endpoint, of which the answer may
     /// come from any.
-    pub(in crate::routing) credits: Option<(Arc<Credits>, u64)>,
+    pub(in crate::routing) credits: Option<(Arc<Credits>, Life)>,
     pub(in crate::routing) capacity: TokenCount,
     pub(in crate::routing) picked_at: Instant,
     pub(in crate::routing) feed: Standing,
@@ -156,7 +156,7 @@ impl Ledger {
             is_approximate: account.is_approximate(),
             view,
             removals: account.removals.told,
-            life: account.only_credits().map_or(0, |credits| credits.life()),
+            life: account.only_credits().map(|credits| credits.life()),
         })
     }
 
@@ -221,9 +221,7 @@ impl Ledger {
             was_removed: removed(reported),
             computed_was_removed: foreseen.most > 0 && removed(foreseen.most - 1),
             sources: account.feeds.values().map(|feed| feed.source).collect(),
-            credits: account
-                .only_credits()
-                .map(|credits| (Arc::clone(credits), foreseen.life)),
+            credits: account.only_credits().map(Arc::clone).zip(foreseen.life),
             capacity: account.capacity(),
             picked_at: booking.since(),
             feed: account.standing(),

@@ -38,13 +38,16 @@ pub(in crate::routing) enum Note {
     Missing(Vec<BlockKey>),
 }
 
+/// One life of what a source has cached: an answer to a request of a former one gives no credit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::routing) struct Life(SourceId, u64);
+
 /// The credits of one event source. The index's lock is taken under this one, never the other way.
 #[derive(Debug)]
 pub(in crate::routing) struct Credits {
     source: SourceId,
-    /// Counts the times that all was dropped, so that the answer to a request of before gives no credit after.
-    /// Written under the lock, and read without it at each pick.
-    life: AtomicU64,
+    /// Counts the times that all was dropped. Written under the lock, and read without it at each pick.
+    drops: AtomicU64,
     /// There is a credit or a note. Mostly there is none, and then a batch of events takes no lock for them.
     any: AtomicBool,
     held: Mutex<Held>,
@@ -62,15 +65,15 @@ impl Credits {
     pub(in crate::routing) fn new(source: SourceId) -> Self {
         Self {
             source,
-            life: AtomicU64::new(0),
+            drops: AtomicU64::new(0),
             any: AtomicBool::new(false),
             held: Mutex::default(),
         }
     }
 
     /// The present life of what is cached there.
-    pub(in crate::routing) fn life(&self) -> u64 {
-        self.life.load(Ordering::Acquire)
+    pub(in crate::routing) fn life(&self) -> Life {
+        Life(self.source, self.drops.load(Ordering::Acquire))
     }
 
     /// How many blocks are credited.
@@ -94,7 +97,7 @@ impl Credits {
     pub(in crate::routing) fn give(
         &self,
         index: &PrefixIndex,
-        life: u64,
+        life: Life,
         keys: &[BlockKey],
         tokens_a_block: u64,
         capacity: TokenCount,
@@ -167,7 +170,7 @@ impl Credits {
         held.blocks = Lru::default();
         held.notes.clear();
         self.note_any(held);
-        self.life.fetch_add(1, Ordering::AcqRel);
+        self.drops.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Drops what was last credited to a process of before `moment`.
@@ -182,7 +185,7 @@ impl Credits {
     }
 
     /// Leaves word for the view.
-    pub(in crate::routing) fn leave(&self, life: u64, note: Note) {
+    pub(in crate::routing) fn leave(&self, life: Life, note: Note) {
         let held = &mut *self.held.lock();
         if self.life() != life {
             return;

@@ -119,6 +119,9 @@ impl State {
         let (Some(reach), Some((credits, life))) = (comparison.view, &comparison.credits) else {
             return (0, 0);
         };
+        if credits.life() != *life {
+            return (0, 0);
+        }
         let keys = &comparison.keys;
         let (had, lacked) = keys.split_at(comparison.reported.min(keys.len()));
         let size = comparison.tokens_a_block;

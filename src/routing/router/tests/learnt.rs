@@ -124,6 +124,20 @@ fn an_answer_to_a_request_of_before_a_clear_gives_no_credit_after() {
 }
 
 #[test]
+fn an_answer_to_a_request_of_a_former_view_neither_gives_nor_takes_credit() {
+    let mut pool = sized(1);
+    let prompt = tokens(1, 160);
+    pool.store(0, &prompt, 0);
+    let before = pool.pick(&prompt);
+    let mut second = pool.router.cache_view(pool.ids[0], 0);
+    second.set_feed(FeedState::Live);
+    assert_eq!(reported(&before, 96, pool.now).credited, 0);
+    assert_eq!(answered(&pool, &prompt, 128).credited, 8);
+    assert_eq!(reported(&before, 0, pool.now).dropped, 0);
+    assert_eq!(pool.view(0).credited_blocks, 8);
+}
+
+#[test]
 fn credit_is_bounded_by_what_the_engine_holds_and_the_oldest_goes() {
     let pool = sized(1);
     let report = Report {
