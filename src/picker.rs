@@ -242,7 +242,7 @@ fn log_overflow(decision: &Decision) {
             "what is asked for again and again does not fit the endpoint's KV pool: without KV events its cache is foreseen wrongly"
         ),
         Some(false) => {
-            info!(%endpoint, "what is asked for again and again fits the endpoint's KV pool")
+            info!(%endpoint, "what is asked for again and again fits the endpoint's KV pool");
         }
         None => {}
     }

@@ -54,7 +54,9 @@ impl CacheView {
             match note {
                 Note::Known(keys, blocks) => known.push(Prompt {
                     // Beyond the last block cached nothing can have been stored before.
-                    keys: keys.get(..=blocks).map_or(keys.clone(), Arc::from),
+                    keys: keys
+                        .get(..=blocks)
+                        .map_or_else(|| Arc::clone(&keys), Arc::from),
                     picked_at: None,
                 }),
                 Note::Missing(keys) => missing.extend(keys),
