@@ -216,8 +216,7 @@ impl<'a, V: View> Follower<'a, V> {
                 }
                 Step::Restarted => {
                     self.metrics.restart();
-                    self.view.restarted();
-                    self.forget();
+                    self.forget_as(V::restarted);
                     self.unanswered = false;
                 }
                 Step::Gap { expected, got } if tried => self.lose(expected, got),
@@ -240,10 +239,15 @@ impl<'a, V: View> Follower<'a, V> {
         self.incomplete = Some(format!("batches {expected} to {last} are lost"));
     }
 
-    /// Forgets what was held.
+    /// Forgets what was held: it cannot be known any more whether it is there.
     fn forget(&mut self) {
+        self.forget_as(V::clear);
+    }
+
+    /// The same, with the view told why.
+    fn forget_as(&mut self, tell: fn(&mut V)) {
         if self.cursor.last().is_some() {
-            self.view.clear();
+            tell(&mut self.view);
             self.metrics.clear();
         }
         self.cursor.reset();

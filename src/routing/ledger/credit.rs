@@ -8,7 +8,7 @@
 //! holds.
 //!
 //! Reports come on streams and credits are counted here; the engine's own names of blocks are known to the cache view
-//! alone, in another task. What a report means for that is left here as a [`Note`] until the view's next batch.
+//! alone, in another task. What a report means for that is left here as a `Note` until the view's next batch.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -101,9 +101,10 @@ impl<V: View> Follower<'_, V> {
                     self.metrics.replay(outcome);
                     if outcome == ReplayOutcome::Restarted {
                         self.metrics.restart();
-                        self.view.restarted();
+                        self.forget_as(V::restarted);
+                    } else {
+                        self.forget();
                     }
-                    self.forget();
                     continue;
                 }
                 Ok(Answered::Otherwise(_)) => ReplayError::Fickle,
