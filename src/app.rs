@@ -215,13 +215,14 @@ impl Bound {
     /// Starts every task. The ext-proc server stops first, the others when it has ended.
     fn spawn(self, waker: Arc<Waker>) -> Stages {
         let decisions = Arc::new(Decisions::new(self.settings.decisions));
-        let rung = Arc::clone(&waker);
+        let (rung, doubting) = (Arc::clone(&waker), Arc::clone(&waker));
         let picker = Picker::new(
             Arc::clone(&self.tokens),
             Arc::clone(&self.router),
             Arc::clone(&decisions),
             Arc::clone(&self.metrics.picks),
             Arc::new(move |id| rung.wake(id)),
+            Arc::new(move |id| doubting.rebuild(id)),
             self.settings.alternates,
         );
         let accepting = CancellationToken::new();

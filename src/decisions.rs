@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::metrics::picks::{Ended, LoadOnly};
+use crate::metrics::picks::{Ended, LoadOnly, Prediction};
 use crate::routing::endpoint::{EndpointId, EndpointName};
 use crate::routing::request::Api;
 use crate::routing::router::{Candidate, Exclusion};
@@ -97,6 +97,8 @@ pub struct Outcome {
     pub reported_prompt: Option<u64>,
     /// The cached ones of these.
     pub reported_cached: Option<u64>,
+    /// How that compares with what was foreseen; `None` while it runs, and where the answer did not end well.
+    pub prediction: Option<Prediction>,
     /// How it ended; `None` while it runs.
     pub ended: Option<Ended>,
 }
@@ -252,6 +254,7 @@ fn outcome_json(outcome: &Outcome) -> Value {
         "first_data_ms": outcome.first_data.map(|after| micros(after) / 1_000),
         "prompt_tokens": outcome.reported_prompt,
         "cached_tokens": outcome.reported_cached,
+        "prediction": outcome.prediction.map(Prediction::as_str),
         "ended": outcome.ended.map(Ended::as_str),
     })
 }

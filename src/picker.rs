@@ -9,7 +9,7 @@ mod routable;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use self::flight::PickedFlight;
 use self::routable::routable;
@@ -22,7 +22,7 @@ use crate::routing::request::Request;
 use crate::routing::router::{Ask, Decision, Router};
 use crate::tokens::{Tokenized, Tokens};
 
-/// Asks for a fresh report of an endpoint that was idle and got a request.
+/// Asks something of an endpoint: for a fresh report, or that what it has cached be read anew.
 pub type Wake = Arc<dyn Fn(EndpointId) + Send + Sync>;
 
 /// Makes picks for all streams.
@@ -32,6 +32,7 @@ pub struct Picker {
     decisions: Arc<Decisions>,
     metrics: Arc<PickMetrics>,
     wake: Wake,
+    rebuild: Wake,
     alternates: usize,
 }
 
@@ -43,13 +44,15 @@ struct Prompt {
 }
 
 impl Picker {
-    /// A picker that names `alternates` further endpoints beside the one chosen.
+    /// A picker that names `alternates` further endpoints beside the one chosen. It calls `wake` for an endpoint that
+    /// was idle and got a request, and `rebuild` for one whose view is found to hold what the engine has not.
     pub fn new(
         tokens: Arc<Tokens>,
         router: Arc<Router>,
         decisions: Arc<Decisions>,
         metrics: Arc<PickMetrics>,
         wake: Wake,
+        rebuild: Wake,
         alternates: usize,
     ) -> Self {
         Self {
@@ -58,6 +61,7 @@ impl Picker {
             decisions,
             metrics,
             wake,
+            rebuild,
             alternates,
         }
     }
@@ -101,6 +105,7 @@ impl Picker {
             (self.wake)(decision.id);
         }
         log(&decision, &understood, request_id, took.as_micros());
+        log_overflow(&decision);
         let load_only = match &understood {
             Understood::LoadOnly(reason) => Some(*reason),
             Understood::Content { .. } => None,
@@ -128,6 +133,7 @@ impl Picker {
             record,
             Arc::clone(&self.metrics),
             series,
+            Arc::clone(&self.rebuild),
             picked_at,
         )
     }
@@ -225,6 +231,21 @@ fn log(decision: &Decision, understood: &Understood, request_id: Option<&str>, e
         elapsed_us,
         "picked endpoint"
     );
+}
+
+/// An approximate endpoint that no longer fits, or fits again.
+fn log_overflow(decision: &Decision) {
+    let endpoint = &decision.name;
+    match decision.overflow {
+        Some(true) => warn!(
+            %endpoint,
+            "what is asked for again and again does not fit the endpoint's KV pool: without KV events its cache is foreseen wrongly"
+        ),
+        Some(false) => {
+            info!(%endpoint, "what is asked for again and again fits the endpoint's KV pool");
+        }
+        None => {}
+    }
 }
 
 #[cfg(test)]

@@ -83,6 +83,7 @@ fn every_number_is_in_the_json_and_the_outcome_comes_later() {
             first_data: Some(Duration::from_millis(12)),
             reported_prompt: Some(100),
             reported_cached: Some(48),
+            prediction: Some(Prediction::ServedElsewhere),
             ended: Some(Ended::Completed),
         };
     });
@@ -109,7 +110,7 @@ fn every_number_is_in_the_json_and_the_outcome_comes_later() {
         "pick_us": 250,
         "outcome": {
             "status": 200, "served_by": "10.0.0.2:8000", "first_data_ms": 12,
-            "prompt_tokens": 100, "cached_tokens": 48, "ended": "completed",
+            "prompt_tokens": 100, "cached_tokens": 48, "prediction": "served_elsewhere", "ended": "completed",
         },
         "candidates": [
             candidate("ns/a", Value::Null),

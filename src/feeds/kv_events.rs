@@ -76,8 +76,12 @@ pub struct Settings {
 pub trait View: Send {
     /// Applies the events of one batch, in order.
     fn apply(&mut self, events: &[KvEvent]) -> Applied;
-    /// Forgets everything.
+    /// Forgets everything: what is cached cannot be known any more.
     fn clear(&mut self);
+    /// Forgets everything: the engine is another process, and nothing of before is cached.
+    fn restarted(&mut self) {
+        self.clear();
+    }
     /// Says how far the view can be trusted.
     fn set_feed(&mut self, state: FeedState);
     /// Forgets the blocks of adapters that were replaced, for one who knows which.
@@ -91,6 +95,10 @@ impl View for CacheView {
 
     fn clear(&mut self) {
         Self::clear(self);
+    }
+
+    fn restarted(&mut self) {
+        Self::restarted(self);
     }
 
     fn set_feed(&mut self, state: FeedState) {

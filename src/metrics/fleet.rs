@@ -37,7 +37,7 @@ fn flag(is_set: bool) -> Vec<Sample> {
     plain(f64::from(u8::from(is_set)))
 }
 
-const FAMILIES: [Family; 14] = [
+const FAMILIES: [Family; 17] = [
     Family {
         name: "warmpath_endpoint_ready",
         help: "Whether the endpoint may take requests (1) or not (0)",
@@ -112,9 +112,27 @@ const FAMILIES: [Family; 14] = [
     },
     Family {
         name: "warmpath_endpoint_approximate",
-        help: "Whether the approximate index serves the endpoint (1), for want of events",
+        help: "Whether the approximate index serves the endpoint (1), for want of events or because they are doubted",
         labels: &[],
         samples: |view| flag(view.approximate),
+    },
+    Family {
+        name: "warmpath_endpoint_doubted",
+        help: "Whether the endpoint's KV events are not believed (1), its answers having contradicted them",
+        labels: &[],
+        samples: |view| flag(view.doubt.is_some()),
+    },
+    Family {
+        name: "warmpath_endpoint_approximate_overflow",
+        help: "Whether the approximate index serves the endpoint and what is asked for again does not fit its pool (1)",
+        labels: &[],
+        samples: |view| flag(view.approximate_overflow),
+    },
+    Family {
+        name: "warmpath_endpoint_credited_blocks",
+        help: "Blocks taken to be cached on the endpoint by what it reported, of which no event told",
+        labels: &[],
+        samples: |view| plain(gauge(view.credited_blocks)),
     },
     Family {
         name: "warmpath_endpoint_prefill_seconds_per_token",

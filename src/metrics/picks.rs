@@ -55,6 +55,9 @@ pub enum Prediction {
     TooHigh,
     /// The engine had more cached.
     TooLow,
+    /// Another figure, but events say that the cache changed after the pick: a block was evicted or brought by another
+    /// request, or a request whose blocks were counted on was not there in time.
+    Overtaken,
     /// The engine reported nothing.
     NotReported,
     /// The token ids were estimated, so equality means nothing.
@@ -100,6 +103,7 @@ impl Prediction {
             Self::Equal => "equal",
             Self::TooHigh => "too_high",
             Self::TooLow => "too_low",
+            Self::Overtaken => "overtaken",
             Self::NotReported => "not_reported",
             Self::Estimated => "estimated",
             Self::CacheNotRead => "cache_not_read",

@@ -1,14 +1,17 @@
 //! A pick's life until its stream ends: it owns the booking, and learns what came of the request.
 
-use std::cmp::Ordering;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tracing::{info, warn};
+
+use super::Wake;
 use crate::decisions::{Record, Understood};
 use crate::extproc::pick::{Flight, Usage};
 use crate::metrics::picks::{Ended, EndpointSeries, PickMetrics, Prediction};
-use crate::routing::router::Reservation;
+use crate::routing::router::{Agreement, DoubtCause, Reservation, TrustChange};
+use crate::routing::tokens::TokenCount;
 use crate::tokens::TokenSource;
 
 /// One pick. Dropping it gives the booking back and closes its record, however the stream ended.
@@ -20,6 +23,7 @@ pub struct PickedFlight {
     metrics: Arc<PickMetrics>,
     /// `None` if its endpoint left as it was picked.
     series: Option<Arc<EndpointSeries>>,
+    rebuild: Wake,
     picked_at: Instant,
     ended: Ended,
 }
@@ -31,6 +35,7 @@ impl PickedFlight {
         record: Arc<Record>,
         metrics: Arc<PickMetrics>,
         series: Option<Arc<EndpointSeries>>,
+        rebuild: Wake,
         picked_at: Instant,
     ) -> Self {
         Self {
@@ -39,6 +44,7 @@ impl PickedFlight {
             record,
             metrics,
             series,
+            rebuild,
             picked_at,
             ended: Ended::Cut,
         }
@@ -64,18 +70,55 @@ impl PickedFlight {
             // vLLM reports the cached tokens of the last one alone.
             _ if prompts > 1 => Prediction::SeveralPrompts,
             None => Prediction::NotReported,
-            Some(reported) => {
-                let predicted = picked.cached.get();
+            Some(reported) => self.compare(reported),
+        })
+    }
+
+    /// Has the report learnt from; how it compares with the prediction.
+    fn compare(&self, reported: u64) -> Prediction {
+        let picked = &self.record.picked;
+        let predicted = picked.cached.get();
+        if let Some(series) = &self.series {
+            series.compared(predicted, reported);
+        }
+        let compared = self
+            .reservation
+            .as_ref()
+            .map(|reservation| reservation.reported(TokenCount::new(reported), Instant::now()));
+        if let Some(change) = compared
+            .as_ref()
+            .and_then(|compared| compared.trust.as_ref())
+        {
+            self.trust_changed(change);
+        }
+        match compared.map(|compared| compared.agreement) {
+            Some(Agreement::Equal) => Prediction::Equal,
+            Some(Agreement::TooLow) => Prediction::TooLow,
+            Some(Agreement::TooHigh) => Prediction::TooHigh,
+            Some(Agreement::Overtaken) => Prediction::Overtaken,
+            // Its endpoint left before the answer had ended: the figures are all there is.
+            None | Some(Agreement::Unknown) if predicted < reported => Prediction::TooLow,
+            None | Some(Agreement::Unknown) if predicted > reported => Prediction::TooHigh,
+            None | Some(Agreement::Unknown) => Prediction::Equal,
+        }
+    }
+
+    fn trust_changed(&self, change: &TrustChange) {
+        let endpoint = &self.record.picked.name;
+        match change {
+            TrustChange::Doubted { cause, reason } => {
+                warn!(%endpoint, reason, "the endpoint's KV events are doubted: it is served by what was sent to it");
                 if let Some(series) = &self.series {
-                    series.compared(predicted, reported);
+                    series.doubted();
                 }
-                match predicted.cmp(&reported) {
-                    Ordering::Less => Prediction::TooLow,
-                    Ordering::Equal => Prediction::Equal,
-                    Ordering::Greater => Prediction::TooHigh,
+                if *cause == DoubtCause::TooHigh {
+                    (self.rebuild)(self.record.picked.id);
                 }
             }
-        })
+            TrustChange::Trusted => {
+                info!(%endpoint, "the endpoint's KV events have been right for a while and serve again");
+            }
+        }
     }
 }
 
@@ -157,7 +200,6 @@ impl Flight for PickedFlight {
 impl Drop for PickedFlight {
     fn drop(&mut self) {
         let ended = self.ended;
-        self.record.note(|outcome| outcome.ended = Some(ended));
         self.metrics.ended(ended);
         let is_success = matches!(self.record.outcome().status, Some(200..=299));
         if ended == Ended::Completed
@@ -165,9 +207,13 @@ impl Drop for PickedFlight {
             && let Some(result) = self.prediction()
         {
             self.metrics.predicted(result);
+            self.record
+                .note(|outcome| outcome.prediction = Some(result));
         }
         if let Some(reservation) = self.reservation.take() {
             reservation.end(Instant::now());
         }
+        // Last, so that whoever sees the end sees all that came of it.
+        self.record.note(|outcome| outcome.ended = Some(ended));
     }
 }

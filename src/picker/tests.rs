@@ -77,6 +77,7 @@ fn world(endpoints: u8, alternates: usize) -> World {
         Arc::clone(&decisions),
         metrics,
         Arc::new(move |id| wakes.lock().push(id)),
+        Arc::new(|_| {}),
         alternates,
     );
     World {
@@ -434,13 +435,15 @@ async fn token_ids_of_the_client_are_compared_with_the_engines_report() {
         max_model_len: None,
     }];
     world.picker.tokens.observe(address(1), models, None);
-    for (reported, result) in [(0, "equal"), (2, "too_low")] {
-        let body = json!({"model": "m", "prompt": [1, 2, 3]}).to_string();
+    // Of blocks of 16 tokens: a part of one is no difference.
+    for (reported, result) in [(5, "equal"), (32, "too_low")] {
+        let prompt: Vec<u64> = (reported..reported + 40).collect();
+        let body = json!({"model": "m", "prompt": prompt}).to_string();
         let pick = world
             .picker
             .pick(head("/v1/completions"), RequestBody::Whole(body.into()));
         let mut flight = pick.await.ok().unwrap();
-        assert_eq!(world.last().picked.prompt.get(), 3);
+        assert_eq!(world.last().picked.prompt.get(), 40);
         flight.response_started(200);
         flight.usage(Usage {
             cached_tokens: Some(reported),
@@ -455,7 +458,7 @@ async fn token_ids_of_the_client_are_compared_with_the_engines_report() {
     }
     assert_eq!(
         world.counter("warmpath_reported_cached_tokens_total", Some("ns/e1")),
-        2.0
+        37.0
     );
     assert_eq!(
         world.counter("warmpath_predicted_cached_tokens_total", Some("ns/e1")),

@@ -4,6 +4,10 @@
 //! has a list of what was sent to it, least recently sent first, cut to the tokens
 //! that its KV pool holds. Requests without token ids use it on every endpoint, with
 //! text keys.
+//!
+//! Where everything fits, this is as good as events. Where it does not, the engine's order of
+//! eviction differs from ours in ways that nothing tells, and the list notices that what it has to
+//! forget is asked for again (`overflow`).
 
 use std::time::Instant;
 
@@ -11,11 +15,13 @@ use parking_lot::Mutex;
 
 use super::block::BlockKey;
 use super::index::{PrefixIndex, SourceId};
+use super::lru::Lru;
+use super::ticks::Ticks;
 use super::tokens::TokenCount;
 
-use lru::Lru;
+use overflow::Overflow;
 
-mod lru;
+mod overflow;
 #[cfg(test)]
 mod tests;
 
@@ -33,26 +39,12 @@ pub struct Recent {
     sent: Mutex<Sent>,
 }
 
-/// What was sent, and the clock by which its times count.
+/// What was sent, the clock by which its times count, and whether it fits.
 #[derive(Debug, Default)]
 struct Sent {
     blocks: Lru,
-    began: Option<Instant>,
-    /// The last tick noted: requests are noted in the order in which they come here, which
-    /// may differ a little from the order of their picks.
-    latest: u32,
-    /// The engine has been another process since: what was picked for the former is not noted.
-    since: u32,
-}
-
-impl Sent {
-    /// A moment as the list notes it: 16 ms a tick, so that 32 bits last for two years. A
-    /// request of the same tick as a restart counts as sent after it.
-    fn tick(&mut self, moment: Instant) -> u32 {
-        let began = *self.began.get_or_insert(moment);
-        let ticks = moment.saturating_duration_since(began).as_millis() / 16;
-        u32::try_from(ticks).unwrap_or(u32::MAX)
-    }
+    ticks: Ticks,
+    overflow: Overflow,
 }
 
 impl Recent {
@@ -79,27 +71,30 @@ impl Recent {
         now: Instant,
     ) {
         let mut sent = self.sent.lock();
-        let tick = sent.tick(now);
-        if tick < sent.since {
+        let Sent {
+            blocks,
+            ticks,
+            overflow,
+        } = &mut *sent;
+        let Some(tick) = ticks.note(now) else {
             return;
-        }
-        let tick = tick.max(sent.latest);
-        sent.latest = tick;
-        let sent = &mut sent.blocks;
+        };
         let mut stored = Vec::new();
         // Last block first, so that a prompt loses its tail before its head: an
         // engine evicts in that order, and a head alone still serves a prefix.
         for &key in keys.iter().rev() {
-            if sent.touch(key, tokens_a_block, tick) {
+            if blocks.touch(key, tokens_a_block, tick) {
                 stored.push(key);
             }
         }
+        overflow.asked(keys.len(), &stored);
         let mut evicted = Vec::new();
-        while sent.tokens() > capacity.get()
-            && let Some(key) = sent.pop_oldest()
+        while blocks.tokens() > capacity.get()
+            && let Some(key) = blocks.pop_oldest()
         {
             evicted.push(key);
         }
+        overflow.evicted(&evicted, blocks.len());
         let Some(mut writer) = index.write(self.source) else {
             return;
         };
@@ -111,6 +106,16 @@ impl Recent {
         }
     }
 
+    /// What is asked for again and again does not fit: much of what it forgot was wanted.
+    pub fn is_overflowing(&self) -> bool {
+        self.sent.lock().overflow.holds()
+    }
+
+    /// Whether that has changed since it was last asked here, for a line in the log.
+    pub fn overflow_change(&self) -> Option<bool> {
+        self.sent.lock().overflow.take_change()
+    }
+
     /// Forgets everything: the endpoint's cache was dropped.
     pub fn clear(&self, index: &PrefixIndex) {
         let mut sent = self.sent.lock();
@@ -120,17 +125,19 @@ impl Recent {
             }
         }
         sent.blocks = Lru::default();
+        sent.overflow.forget();
     }
 
     /// Forgets what was last sent before `moment`: another process has run there since.
     pub fn forget_before(&self, index: &PrefixIndex, moment: Instant) {
         let mut sent = self.sent.lock();
-        let tick = sent.tick(moment);
-        sent.since = sent.since.max(tick);
+        let tick = sent.ticks.cut(moment);
         let mut forgotten = Vec::new();
         while let Some(key) = sent.blocks.pop_older_than(tick) {
             forgotten.push(key);
         }
+        // What went with the process went for no want of room.
+        sent.overflow.forget();
         let Some(mut writer) = index.write(self.source) else {
             return;
         };

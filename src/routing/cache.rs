@@ -16,7 +16,8 @@
 //!   not tell, an offload tier that was reset sends no removals (vllm#57296, #41956), and a
 //!   block believed in and not there costs more than one that is there and not known.
 //! - A hash that comes with two contents is ambiguous: neither is believed in.
-//! - A store whose parent is unknown waits for it; one that can never have a key
+//! - A store whose parent is unknown waits for it, unless it continues the prompt of a request of
+//!   ours (`learnt`); one that can never have a key
 //!   (opaque tokens, unknown extra keys) is remembered by hash, so that its children
 //!   are known to be unkeyable as well and do not wait for ever.
 
@@ -27,11 +28,13 @@ use super::block::{BlockKey, BlockSize, block_key, root};
 use super::event::{EngineHash, KvEvent, Medium, Removed, Stored};
 use super::index::{SourceId, TOUCHED_AHEAD, Writer};
 use super::ledger::FeedId;
+use super::ledger::credit::Credits;
 use super::router::State;
 
 use orphans::{Orphan, Orphans};
 use residents::{Change, Place, Pool, Residents};
 
+mod learnt;
 mod orphans;
 mod residents;
 #[cfg(test)]
@@ -85,6 +88,8 @@ pub struct CacheView {
     block_size: Option<BlockSize>,
     residents: Residents,
     orphans: Orphans,
+    /// What is cached beside, in the same column.
+    credits: Arc<Credits>,
     batch: Batch,
     /// The factor of the dearest tier that it told of since it last started over.
     tier: Option<f64>,
@@ -99,6 +104,7 @@ struct Batch {
     writes_beneath: Vec<Write>,
     stored: Vec<BlockKey>,
     changes: Vec<(Medium, Change)>,
+    removed: Vec<BlockKey>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -117,13 +123,14 @@ impl fmt::Debug for CacheView {
 }
 
 impl CacheView {
-    pub(super) fn new(state: Arc<State>, feed: FeedId) -> Self {
+    pub(super) fn new(state: Arc<State>, feed: FeedId, credits: Arc<Credits>) -> Self {
         Self {
             state,
             feed,
             block_size: None,
             residents: Residents::default(),
             orphans: Orphans::new(DEFAULT_MAX_ORPHANS),
+            credits,
             batch: Batch::default(),
             tier: None,
         }
@@ -137,33 +144,50 @@ impl CacheView {
     /// Applies one batch and releases the bookings that its stores cover.
     pub fn apply(&mut self, events: &[KvEvent]) -> Applied {
         self.batch.applied = Applied::default();
+        let known = self.read_notes();
+        let first_orphan = self.orphans.next();
         for event in events {
             match event {
                 KvEvent::Stored(stored) => self.store(stored),
                 KvEvent::Removed(removed) => self.remove(removed),
-                KvEvent::Cleared => self.forget_blocks(),
+                KvEvent::Cleared => self.drop_cache(),
             }
         }
+        let prefixes = self.find_parents(first_orphan, known);
         self.write();
+        // Events tell of these themselves from now on, and of their end.
+        let credits = &self.credits;
+        credits.drop_all_of(&self.state.index, &self.batch.stored);
+        self.credit(prefixes);
         let mut ledger = self.state.ledger.lock();
         ledger.stored(self.feed.endpoint, &self.batch.stored);
         if !events.is_empty() {
             ledger.stirred(self.feed);
         }
+        ledger.removed(self.feed.endpoint, &self.batch.removed);
         ledger.set_orphans(self.feed, self.orphans.blocks());
         drop(ledger);
         self.batch.stored.clear();
+        self.batch.removed.clear();
         self.batch.applied
     }
 
-    /// Forgets every block of this source (restart, unrecoverable loss), its block
-    /// size too, because the next engine may have another.
+    /// Forgets every block of this source (events were lost for good), its block
+    /// size too, because the next engine may have another. What was sent to the endpoint
+    /// is still taken to be there: only our knowledge of it is lost.
     pub fn clear(&mut self) {
-        self.forget_blocks();
+        self.drop_blocks();
         self.block_size = None;
         self.tier = None;
         let mut ledger = self.state.ledger.lock();
+        ledger.view_cleared(self.feed.endpoint);
         ledger.set_orphans(self.feed, 0);
+    }
+
+    /// The engine is another process: what it had cached is gone, whoever knew of it.
+    pub fn restarted(&mut self) {
+        self.drop_cache();
+        self.clear();
     }
 
     /// Says how far the feed can be trusted.
@@ -366,6 +390,9 @@ impl CacheView {
             self.batch.applied.removed += 1;
             if let Place::Keyed(key) = place {
                 self.note_write(pool.medium, Write::Remove(key));
+                if pool.medium == Medium::Gpu {
+                    self.batch.removed.push(key);
+                }
             }
         }
     }
@@ -399,8 +426,8 @@ impl CacheView {
         }
     }
 
-    /// Drops all blocks, those of every medium and those kept aside, and what was sent there.
-    fn forget_blocks(&mut self) {
+    /// The engine dropped its cache: nothing of what was sent to it is there any more.
+    fn drop_cache(&mut self) {
         self.drop_blocks();
         let recent = self.state.ledger.lock().recent(self.feed);
         if let Some(recent) = recent {
@@ -408,6 +435,7 @@ impl CacheView {
         }
     }
 
+    /// Drops all blocks, those of every medium, those kept aside and those credited.
     fn drop_blocks(&mut self) {
         self.write();
         for medium in [Medium::Gpu, Medium::Cpu, Medium::Storage] {
@@ -423,6 +451,7 @@ impl CacheView {
         self.write();
         self.residents.clear();
         self.orphans.clear();
+        self.credits.clear(&self.state.index);
     }
 }
 

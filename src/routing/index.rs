@@ -241,6 +241,16 @@ impl PrefixIndex {
         rows.walk_beneath(keys, &held)
     }
 
+    /// Whether a source holds a block.
+    pub fn holds(&self, id: SourceId, key: BlockKey) -> bool {
+        let rows = self.rows.read();
+        let source = rows.sources.get(id.slot as usize);
+        let is_open = source.is_some_and(|s| s.open && s.generation == id.generation);
+        let bits = rows.sets.bits(rows.set_of(key));
+        let word = bits.get((id.slot / 64) as usize).copied().unwrap_or(0);
+        is_open && word >> (id.slot % 64) & 1 == 1
+    }
+
     /// Blocks that a source holds; zero once it is closed.
     pub fn blocks(&self, id: SourceId) -> u64 {
         let rows = self.rows.read();

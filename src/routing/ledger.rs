@@ -26,6 +26,7 @@ use super::index::table::BitTable;
 use super::index::{Match, SourceId};
 use super::router::prompts::Found;
 use super::router::{EndpointView, Settings};
+use super::tokens::TokenCount;
 
 use account::{Account, Feed};
 use booking::Booking;
@@ -34,12 +35,18 @@ use refusals::Refusals;
 mod account;
 mod booking;
 mod choose;
+mod compare;
+pub(super) mod credit;
 mod progress;
 mod refusals;
 #[cfg(test)]
 mod tests;
+pub(super) mod trust;
 
 pub(super) use choose::{Sent, Wanted};
+pub(super) use compare::{Comparison, Standing};
+use credit::Credits;
+pub use trust::{DoubtCause, TrustChange};
 
 /// Prefill speed while nothing is learnt anywhere: an 8B model on one older card.
 const DEFAULT_PREFILL_US_PER_TOKEN: f64 = 71.3;
@@ -215,13 +222,13 @@ impl Ledger {
 
     /// The engine's process has been another one since `since`: what was noted of the former one
     /// goes, except for requests whose streams will still tell of their end. Gives back where
-    /// what was sent to it is noted, for the caller to cut.
+    /// what was sent and credited to it is noted, for the caller to cut.
     pub(super) fn restarted(
         &mut self,
         id: EndpointId,
         since: Instant,
         now: Instant,
-    ) -> Option<Arc<Recent>> {
+    ) -> Option<(Arc<Recent>, Vec<Arc<Credits>>)> {
         let over: Vec<BookingId> = self
             .bookings
             .iter()
@@ -236,7 +243,7 @@ impl Ledger {
         account.forget_report(since, now);
         account.progress.restarted(now);
         account.refusals = Refusals::default();
-        Some(Arc::clone(&account.recent))
+        Some((Arc::clone(&account.recent), account.credits()))
     }
 
     pub(super) fn report(&mut self, id: EndpointId, outcome: ReportOutcome, now: Instant) {
@@ -257,9 +264,9 @@ impl Ledger {
         })
     }
 
-    /// Makes `source` the column of an endpoint's rank. Returns the column to close:
+    /// Makes `feed` the column of an endpoint's rank, with its credits. Returns the column to close:
     /// the rank's old one, or the new one itself when the endpoint is gone.
-    pub(super) fn attach(&mut self, feed: FeedId) -> Option<SourceId> {
+    pub(super) fn attach(&mut self, feed: FeedId, credits: Arc<Credits>) -> Option<SourceId> {
         let Some(account) = self.account_mut(feed.endpoint) else {
             return Some(feed.source);
         };
@@ -268,7 +275,9 @@ impl Ledger {
             state: FeedState::Suspect,
             orphans: 0,
             tier: None,
+            credits,
         };
+        account.trust.start_over();
         let old = account.feeds.insert(feed.rank, new).map(|old| old.source);
         if let Some(old) = old {
             self.exact_columns.remove(old);
@@ -322,6 +331,16 @@ impl Ledger {
         self.feed_mut(feed)?;
         self.account(feed.endpoint)
             .map(|account| Arc::clone(&account.recent))
+    }
+
+    /// Tokens that an endpoint's cache holds at most.
+    pub(super) fn capacity(&self, id: EndpointId) -> TokenCount {
+        self.account(id).map_or(TokenCount::ZERO, Account::capacity)
+    }
+
+    /// The credits of all of an endpoint's sources.
+    pub(super) fn credits(&self, id: EndpointId) -> Vec<Arc<Credits>> {
+        self.account(id).map_or_else(Vec::new, Account::credits)
     }
 
     /// Every endpoint as pages show it, with the columns in which its blocks are to be counted.
@@ -414,13 +433,6 @@ impl Ledger {
 
     /// What of each chain one endpoint has in the index that serves it.
     fn matches_at(&self, slot: u32, size: BlockSize, found: &Found) -> Vec<Run> {
-        let most = |columns: &Columns, matches: &[Match]| {
-            let here = matches
-                .iter()
-                .filter(|found| columns.slot(found.source) == Some(slot));
-            here.map(|found| self.run_of(slot, found))
-                .fold(Run::default(), Run::better)
-        };
         let Some(account) = self.accounts.get(slot as usize).and_then(Option::as_ref) else {
             return Vec::new();
         };
@@ -430,12 +442,21 @@ impl Ledger {
             .iter()
             .map(|chain| {
                 if approximate || chain.text {
-                    most(&self.approximate_columns, &chain.approximate)
+                    self.run_at(slot, &self.approximate_columns, &chain.approximate)
                 } else {
-                    most(&self.exact_columns, &chain.exact)
+                    self.run_at(slot, &self.exact_columns, &chain.exact)
                 }
             })
             .collect()
+    }
+
+    /// The best that one of an endpoint's columns holds.
+    fn run_at(&self, slot: u32, columns: &Columns, matches: &[Match]) -> Run {
+        let here = matches
+            .iter()
+            .filter(|found| columns.slot(found.source) == Some(slot));
+        here.map(|found| self.run_of(slot, found))
+            .fold(Run::default(), Run::better)
     }
 
     /// What an index found of one source of an endpoint.

@@ -13,18 +13,22 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::approximate::Recent;
-use super::block::{Scope, Sequence};
+use super::block::{BlockKey, Scope, Sequence};
 use super::cache::CacheView;
 use super::cost::Tiers;
 use super::endpoint::{Endpoint, EndpointId, EndpointName, Ours, ReportOutcome};
 use super::index::PrefixIndex;
+use super::ledger::credit::Credits;
 use super::ledger::{FeedId, Ledger, Prefill, Sent, Wanted};
 use super::tokens::TokenCount;
 
+pub use super::ledger::{DoubtCause, TrustChange};
+pub use compared::{Agreement, Compared};
 pub use reservation::Reservation;
 
 use prompts::Prompts;
 
+mod compared;
 pub(super) mod prompts;
 mod reservation;
 #[cfg(test)]
@@ -172,6 +176,9 @@ pub struct Decision {
     pub guards_overruled: bool,
     /// The chosen endpoint was idle before: whoever asks for reports should ask now.
     pub woke: bool,
+    /// Whether what is asked of the chosen endpoint still fits there, if that has changed and the
+    /// approximate index serves it; for the log.
+    pub overflow: Option<bool>,
     /// All endpoints as they were seen.
     pub considered: Vec<Candidate>,
     /// Holds the tokens booked; gives back what is left when dropped.
@@ -201,6 +208,13 @@ pub struct EndpointView {
     pub feeds: Vec<(u32, super::cache::FeedState)>,
     /// Served by the approximate index.
     pub approximate: bool,
+    /// Why its events are not believed, though there are such.
+    pub doubt: Option<String>,
+    /// The approximate index serves it, and what is asked for again and again does not fit into
+    /// its pool: that index then foresees wrongly.
+    pub approximate_overflow: bool,
+    /// Blocks credited to it of which no event told.
+    pub credited_blocks: u64,
     /// Tokens a block, as learnt.
     pub block_size: Option<super::block::BlockSize>,
     /// Blocks known to be cached.
@@ -314,9 +328,13 @@ impl Router {
     /// end nobody will tell are over, and a report of before says nothing any more. What came
     /// after `since` stays.
     pub fn restarted(&self, id: EndpointId, since: Instant, now: Instant) {
-        let recent = self.state.ledger.lock().restarted(id, since, now);
-        if let Some(recent) = recent {
-            recent.forget_before(&self.state.approximate, since);
+        let noted = self.state.ledger.lock().restarted(id, since, now);
+        let Some((recent, credits)) = noted else {
+            return;
+        };
+        recent.forget_before(&self.state.approximate, since);
+        for credits in credits {
+            credits.forget_before(&self.state.index, since);
         }
     }
 
@@ -344,11 +362,18 @@ impl Router {
             rank,
             source: self.state.index.open(),
         };
-        let replaced = self.state.ledger.lock().attach(feed);
+        let credits = Arc::new(Credits::new(feed.source));
+        let replaced = self.state.ledger.lock().attach(feed, Arc::clone(&credits));
         if let Some(source) = replaced {
             self.state.index.close(source);
         }
-        CacheView::new(Arc::clone(&self.state), feed)
+        CacheView::new(Arc::clone(&self.state), feed, credits)
+    }
+
+    /// The blocks that an endpoint is credited with, of which no event told; in no order.
+    pub fn credited(&self, id: EndpointId) -> Vec<BlockKey> {
+        let credits = self.state.ledger.lock().credits(id);
+        credits.iter().flat_map(|credits| credits.keys()).collect()
     }
 
     /// An endpoint has no such rank any more: its view's blocks and its state are forgotten.
@@ -404,7 +429,12 @@ impl Router {
             .lock()
             .choose(&self.state.settings, wanted, ask)?;
         let state = Arc::clone(&self.state);
-        let (prepared, sent) = (prepared.clone(), chosen.sent);
+        let sent = chosen.sent;
+        let overflow = sent
+            .approximate
+            .then(|| sent.recent.overflow_change())
+            .flatten();
+        let prepared = prepared.clone();
         let reservation = Reservation::new(state, chosen.booking, prepared, sent, ask.now);
         Ok(Decision {
             id: chosen.id,
@@ -418,6 +448,7 @@ impl Router {
             queued: chosen.queued,
             guards_overruled: chosen.guards_overruled,
             woke: chosen.woke,
+            overflow,
             considered: chosen.considered,
             reservation,
         })

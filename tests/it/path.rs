@@ -17,6 +17,7 @@ mod restarts;
 mod rollout;
 mod spread;
 mod subsets;
+mod truth;
 mod tunnels;
 mod unpicked;
 mod warmth;

@@ -256,7 +256,7 @@ impl<'a, V: View> Follower<'a, V> {
                 }
                 Step::Restarted => {
                     self.metrics.restart();
-                    self.forget();
+                    self.forget_as(V::restarted);
                     self.unanswered = false;
                     if self.jumps.again(Instant::now()) {
                         return Err(self.interleaved());
@@ -282,10 +282,15 @@ impl<'a, V: View> Follower<'a, V> {
         self.incomplete = Some(format!("batches {expected} to {last} are lost"));
     }
 
-    /// Forgets what was held.
+    /// Forgets what was held: it cannot be known any more whether it is there.
     fn forget(&mut self) {
+        self.forget_as(V::clear);
+    }
+
+    /// The same, with the view told why.
+    fn forget_as(&mut self, tell: fn(&mut V)) {
         if self.cursor.last().is_some() {
-            self.view.clear();
+            tell(&mut self.view);
             self.metrics.clear();
         }
         self.cursor.reset();

@@ -16,6 +16,7 @@ pub struct EndpointSeries {
     picks: IntCounter,
     predicted: IntCounter,
     reported: IntCounter,
+    doubts: IntCounter,
 }
 
 impl EndpointSeries {
@@ -24,6 +25,11 @@ impl EndpointSeries {
         self.predicted.inc_by(predicted);
         self.reported.inc_by(reported);
     }
+
+    /// What its events tell is no longer believed.
+    pub fn doubted(&self) {
+        self.doubts.inc();
+    }
 }
 
 /// All of them.
@@ -31,6 +37,7 @@ pub(super) struct Endpoints {
     picks: IntCounterVec,
     predicted: IntCounterVec,
     reported: IntCounterVec,
+    doubts: IntCounterVec,
     /// Read at each pick; written when endpoints join and leave.
     series: RwLock<FxHashMap<EndpointId, Arc<EndpointSeries>>>,
 }
@@ -49,6 +56,11 @@ impl Endpoints {
                 "Prompt tokens the engines reported as cached, of the same requests.",
                 "endpoint",
             )?,
+            doubts: names.counters(
+                "warmpath_endpoint_doubts_total",
+                "Times that an endpoint's answers or missing events made its KV events doubted.",
+                "endpoint",
+            )?,
             series: RwLock::default(),
         })
     }
@@ -62,6 +74,7 @@ impl Endpoints {
             picks: of(&self.picks),
             predicted: of(&self.predicted),
             reported: of(&self.reported),
+            doubts: of(&self.doubts),
         };
         series.insert(id, Arc::new(made));
     }
@@ -82,7 +95,7 @@ impl Endpoints {
         if series.values().any(|other| other.name == gone.name) {
             return;
         }
-        for vec in [&self.picks, &self.predicted, &self.reported] {
+        for vec in [&self.picks, &self.predicted, &self.reported, &self.doubts] {
             // Absent series are as good as removed ones.
             drop(vec.remove_label_values(&[gone.name.as_str()]));
         }

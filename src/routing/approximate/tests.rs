@@ -88,3 +88,53 @@ fn a_pick_noted_after_its_engine_was_found_to_be_another_is_not_kept() {
     recent.touch(&index, &keys(1..3), 16, DEFAULT_CAPACITY, at(2));
     assert_eq!(matched(&index, &keys(1..3)), 2);
 }
+
+/// Sends `prompts` prompts of 100 blocks in turn, each 40 times, to a pool of 1,000 blocks.
+fn in_turn(prompts: u64, own_tails: bool) -> Recent {
+    let index = PrefixIndex::new();
+    let recent = Recent::new(index.open());
+    let (capacity, now) = (TokenCount::new(16_000), Instant::now());
+    for round in 0..40 {
+        for prompt in 0..prompts {
+            let mut sent = keys(prompt * 1_000 + 1..prompt * 1_000 + 101);
+            if own_tails {
+                let own = 1_000_000 + (round * prompts + prompt) * 100;
+                sent.extend(keys(own..own + 50));
+            }
+            recent.touch(&index, &sent, 16, capacity, now);
+        }
+    }
+    recent
+}
+
+#[test]
+fn prompts_that_do_not_fit_and_are_asked_for_in_turn_overflow() {
+    let recent = in_turn(12, false);
+    assert!(recent.is_overflowing());
+    assert_eq!(recent.overflow_change(), Some(true));
+    assert_eq!(recent.overflow_change(), None, "told once");
+}
+
+#[test]
+fn evictions_of_what_nobody_asks_for_again_are_no_overflow() {
+    let recent = in_turn(5, true);
+    assert!(recent.sent.lock().blocks.len() >= 900, "the pool is full");
+    assert!(!recent.is_overflowing());
+    assert_eq!(recent.overflow_change(), None);
+}
+
+#[test]
+fn an_overflow_ends_when_what_is_asked_for_fits_again() {
+    let index = PrefixIndex::new();
+    let recent = Recent::new(index.open());
+    let (capacity, now) = (TokenCount::new(16_000), Instant::now());
+    for (prompts, overflows) in [(12, true), (4, false)] {
+        for _ in 0..60 {
+            for prompt in 0..prompts {
+                let sent = keys(prompt * 1_000 + 1..prompt * 1_000 + 101);
+                recent.touch(&index, &sent, 16, capacity, now);
+            }
+        }
+        assert_eq!(recent.is_overflowing(), overflows, "{prompts} prompts");
+    }
+}

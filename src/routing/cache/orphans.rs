@@ -81,6 +81,27 @@ impl Orphans {
         lost
     }
 
+    /// The number that the next one gets.
+    pub(super) const fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// One with this number or a later one waits.
+    pub(super) fn has_since(&self, first: u64) -> bool {
+        self.waiting.range(first..).next().is_some()
+    }
+
+    /// The numbers of those that came since, newest first.
+    pub(super) fn newest_since(&self, first: u64) -> Vec<u64> {
+        self.waiting.range(first..).rev().map(|(&n, _)| n).collect()
+    }
+
+    /// One by its number, with the parent waited for.
+    pub(super) fn get(&self, number: u64) -> Option<(EngineHash, &Orphan)> {
+        let (parent, orphan) = self.waiting.get(&number)?;
+        Some((*parent, orphan))
+    }
+
     /// Hands over those that wait for `parent`, in order of arrival.
     pub(super) fn take_children(&mut self, parent: EngineHash) -> Vec<Orphan> {
         let numbers = self.by_parent.remove(&parent).unwrap_or_default();

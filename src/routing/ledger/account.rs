@@ -15,8 +15,11 @@ use super::super::index::SourceId;
 use super::super::router::{EndpointView, Exclusion, Settings};
 use super::super::tokens::TokenCount;
 use super::BookingId;
+use super::compare::{Removals, is_absent};
+use super::credit::Credits;
 use super::progress::Progress;
 use super::refusals::Refusals;
+use super::trust::Trust;
 
 /// Bookings of fewer tokens teach nothing of the prefill speed: what they take is
 /// mostly the way there and back.
@@ -48,6 +51,7 @@ pub(super) struct Feed {
     pub(super) orphans: u64,
     /// What a token costs from the slower tiers that it tells of, as a share of computing it.
     pub(super) tier: Option<f64>,
+    pub(super) credits: Arc<Credits>,
 }
 
 /// One endpoint.
@@ -74,6 +78,8 @@ pub(super) struct Account {
     pub(super) prefill_us_per_token: Option<f64>,
     pub(super) progress: Progress,
     pub(super) refusals: Refusals,
+    pub(super) removals: Removals,
+    pub(super) trust: Trust,
 }
 
 impl Account {
@@ -100,6 +106,8 @@ impl Account {
             prefill_us_per_token: None,
             progress: Progress::default(),
             refusals: Refusals::default(),
+            removals: Removals::default(),
+            trust: Trust::default(),
         }
     }
 
@@ -189,11 +197,14 @@ impl Account {
         }
     }
 
-    /// Served by the approximate index: no source tells what it caches.
+    /// Served by the approximate index: no source tells what it caches, or none that can be believed.
     pub(super) fn is_approximate(&self) -> bool {
-        self.feeds
-            .values()
-            .all(|feed| matches!(feed.state, FeedState::Absent(_)))
+        !self.is_told() || self.trust.doubt().is_some()
+    }
+
+    /// Some source tells what it caches.
+    pub(super) fn is_told(&self) -> bool {
+        self.feeds.values().any(|feed| !is_absent(&feed.state))
     }
 
     /// What a token from beneath a source costs, as a share of computing it.
@@ -247,6 +258,9 @@ impl Account {
                 .map(|(&rank, feed)| (rank, feed.state.clone()))
                 .collect(),
             approximate: self.is_approximate(),
+            doubt: self.trust.doubt().map(str::to_owned),
+            approximate_overflow: self.is_approximate() && self.recent.is_overflowing(),
+            credited_blocks: self.feeds.values().map(|feed| feed.credits.len()).sum(),
             block_size: self.known_block_size(),
             blocks: 0,
             orphans: self.feeds.values().map(|feed| feed.orphans).sum(),

@@ -16,6 +16,7 @@ use super::super::endpoint::EndpointId;
 use super::super::router::prompts::{Chain, Found};
 use super::super::tokens::TokenCount;
 use super::account::Flight;
+use super::compare::{Foreseen, Reach};
 use super::{BookingId, Ledger, Prefill};
 
 /// A request on its endpoint.
@@ -37,6 +38,8 @@ pub(super) struct Booking {
     since: Instant,
     /// Tokens to prefill before its first token: the queue ahead of it and its own.
     work: u64,
+    /// What its answer is compared with, if that can be compared.
+    foreseen: Option<Foreseen>,
 }
 
 impl Booking {
@@ -50,15 +53,23 @@ impl Booking {
         self.keys.clear();
         self.charged = 0;
         self.tail = 0;
+        self.foreseen = None;
+    }
+
+    pub(super) fn foreseen(&self) -> Option<&Foreseen> {
+        self.foreseen.as_ref()
+    }
+
+    pub(super) fn since(&self) -> Instant {
+        self.since
+    }
+
+    pub(super) fn is_prefilled(&self) -> bool {
+        self.prefilled
     }
 
     pub(super) fn is_detached(&self) -> bool {
         self.detached
-    }
-
-    /// When its request was sent.
-    pub(super) fn since(&self) -> Instant {
-        self.since
     }
 
     pub(super) fn was_made_before(&self, moment: Instant) -> bool {
@@ -87,7 +98,49 @@ pub(super) struct Terms<'a> {
     pub(super) now: Instant,
 }
 
+/// What an endpoint has of one chain, in blocks from the first one on.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Extent {
+    /// By the index.
+    matched: Run,
+    /// At hand by the index, or brought by an earlier prompt of the same request.
+    start: usize,
+    /// The same, and then what requests in flight bring.
+    reach: usize,
+}
+
+impl Extent {
+    /// The same with the blocks on a slower tier, which an engine reports as cached as well.
+    pub(super) fn whole(self) -> Reach {
+        let Run {
+            at_hand, beneath, ..
+        } = self.matched;
+        let found = usize::try_from(at_hand + beneath).unwrap_or(usize::MAX);
+        Reach {
+            held: self.start.max(found),
+            foreseen: self.reach.max(found),
+        }
+    }
+}
+
 impl Ledger {
+    /// How far a chain is cached at an endpoint by what an index found there.
+    pub(super) fn extent(
+        &self,
+        slot: u32,
+        keys: &[BlockKey],
+        matched: Run,
+        brought: usize,
+    ) -> Extent {
+        let at_hand = usize::try_from(matched.at_hand).unwrap_or(usize::MAX);
+        let start = at_hand.max(brought);
+        Extent {
+            matched,
+            start,
+            reach: self.reach_at(slot, keys, start),
+        }
+    }
+
     /// Books a request on an endpoint; `None` when the endpoint is gone.
     pub(super) fn book(&mut self, id: EndpointId, terms: Terms<'_>) -> Option<BookingId> {
         let size = self.size_of(self.account(id)?);
@@ -104,6 +157,7 @@ impl Ledger {
             timed_from: Some(terms.now),
             since: terms.now,
             work: 0,
+            foreseen: None,
         };
         let ahead = self.account(id)?.queued;
         let in_chains: TokenCount = terms.chains.iter().map(|chain| chain.prompt).sum();
@@ -111,7 +165,9 @@ impl Ledger {
         booking.tail = own;
         for (i, chain) in terms.chains.iter().enumerate() {
             let matched = matches.get(i).copied().unwrap_or_default();
-            own += self.book_chain(id, booking_id, &mut booking, chain, matched, terms.prefill);
+            let extent = self.extent(id.slot, &chain.keys, matched, chain.brought);
+            booking.foreseen = self.foresee(id, size, &terms, extent.whole());
+            own += self.book_chain(id, booking_id, &mut booking, chain, extent, terms.prefill);
         }
         booking.work = ahead.saturating_add(own);
         let tail = booking.tail;
@@ -132,12 +188,14 @@ impl Ledger {
         booking_id: BookingId,
         booking: &mut Booking,
         chain: &Chain,
-        matched: Run,
+        extent: Extent,
         prefill: Prefill,
     ) -> u64 {
-        let at_hand = usize::try_from(matched.at_hand).unwrap_or(usize::MAX);
-        let start = at_hand.max(chain.brought);
-        let reach = self.reach_at(id.slot, &chain.keys, start);
+        let Extent {
+            matched,
+            start,
+            reach,
+        } = extent;
         let cached = match prefill {
             Prefill::Uncached => {
                 let run = matched.reaching(reach as u64);
@@ -205,7 +263,11 @@ impl Ledger {
         else {
             return;
         };
-        if account.id != id || account.flights.is_empty() {
+        if account.id != id {
+            return;
+        }
+        account.trust.announced(keys);
+        if account.flights.is_empty() {
             return;
         }
         for key in keys {

@@ -51,7 +51,9 @@ pub(in crate::routing) struct Sent {
     pub(in crate::routing) recent: Arc<Recent>,
     pub(in crate::routing) capacity: TokenCount,
     pub(in crate::routing) block_size: BlockSize,
-    /// Token keys too, not only text keys.
+    /// Token keys too, not only text keys. Not for an endpoint that events serve, though it may be doubted one
+    /// day: a pick of 8,000 tokens takes 42 µs with it instead of 16, and each 20,000 blocks a MiB. One that
+    /// is doubted learns a prefix at the first request with it instead.
     pub(in crate::routing) approximate: bool,
     /// Where each chunk of the answer is told.
     pub(in crate::routing) pulse: Arc<Pulse>,

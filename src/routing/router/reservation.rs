@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::super::ledger::{BookingId, Sent, Served};
-use super::{Prepared, State};
+use super::super::tokens::TokenCount;
+use super::{Compared, Prepared, State};
 
 /// Tokens booked on an endpoint for one request. Dropping it returns whatever is still booked.
 pub struct Reservation {
@@ -132,6 +133,15 @@ impl Reservation {
             self.note_sent();
         }
         Served::Moved(to)
+    }
+
+    /// The answer ended in full and reported so many of the prompt's tokens as cached: learns from it, and says how
+    /// it compares with what was foreseen. For answers of the endpoint picked alone, to requests whose tokens are known.
+    pub fn reported(&self, cached: TokenCount, now: Instant) -> Compared {
+        let Some(booking) = self.booking else {
+            return Compared::UNKNOWN;
+        };
+        self.state.compare(booking, cached, now)
     }
 
     /// There will be no response phase: the booking stays until KV events cover it,

@@ -15,12 +15,14 @@ mod flight;
 mod guards;
 mod herd;
 mod lasting;
+mod learnt;
 mod ledger;
 mod progress;
 mod ranks;
 mod refusals;
 mod restarts;
 mod tiers;
+mod trust;
 
 pub(super) fn settings(policy: Policy) -> Settings {
     Settings {
@@ -327,7 +329,7 @@ fn an_endpoint_without_events_is_served_by_what_was_sent_to_it() {
     let second = pool.pick(&prompt);
     assert_eq!((second.id, second.cached.get()), (owner, 1_584));
     drop(second);
-    pool.views[owner.slot as usize].clear();
+    pool.views[owner.slot as usize].restarted();
     assert_eq!(
         pool.pick(&prompt).cached,
         TokenCount::ZERO,

@@ -51,7 +51,7 @@ type Case = (
     u64,
 );
 
-const CASES: [Case; 12] = [
+const CASES: [Case; 17] = [
     ("WarmpathPickersAway", &[], 1),
     (
         "WarmpathPickersAway",
@@ -160,6 +160,77 @@ const CASES: [Case; 12] = [
                 "0+100x60",
             ),
         ],
+        1,
+    ),
+    // A silent one: much is reported, nothing foreseen.
+    (
+        "WarmpathEndpointDrifts",
+        &[
+            (
+                "warmpath_predicted_cached_tokens_total",
+                "pod=\"a\",endpoint=\"x\"",
+                "0x60",
+            ),
+            (
+                "warmpath_reported_cached_tokens_total",
+                "pod=\"a\",endpoint=\"x\"",
+                "0+60000x60",
+            ),
+            (
+                "warmpath_predicted_cached_tokens_total",
+                "pod=\"a\",endpoint=\"y\"",
+                "0+60000x60",
+            ),
+            (
+                "warmpath_reported_cached_tokens_total",
+                "pod=\"a\",endpoint=\"y\"",
+                "0+61000x60",
+            ),
+        ],
+        1,
+    ),
+    // Hardly any traffic: a share of little means nothing.
+    (
+        "WarmpathEndpointDrifts",
+        &[
+            (
+                "warmpath_predicted_cached_tokens_total",
+                "pod=\"a\",endpoint=\"x\"",
+                "0x60",
+            ),
+            (
+                "warmpath_reported_cached_tokens_total",
+                "pod=\"a\",endpoint=\"x\"",
+                "0+1000x60",
+            ),
+        ],
+        0,
+    ),
+    (
+        "WarmpathEndpointDoubted",
+        &[(
+            "warmpath_endpoint_doubted",
+            "pod=\"a\",endpoint=\"x\"",
+            "1x60",
+        )],
+        1,
+    ),
+    (
+        "WarmpathEndpointDoubted",
+        &[(
+            "warmpath_endpoint_doubted",
+            "pod=\"a\",endpoint=\"x\"",
+            "1x10 0x50",
+        )],
+        0,
+    ),
+    (
+        "WarmpathApproximateOverflow",
+        &[(
+            "warmpath_endpoint_approximate_overflow",
+            "pod=\"a\",endpoint=\"x\"",
+            "1x60",
+        )],
         1,
     ),
 ];

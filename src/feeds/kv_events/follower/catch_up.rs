@@ -105,8 +105,10 @@ impl<V: View> Follower<'_, V> {
                     self.metrics.replay(outcome);
                     if outcome == ReplayOutcome::Restarted {
                         self.metrics.restart();
+                        self.forget_as(V::restarted);
+                    } else {
+                        self.forget();
                     }
-                    self.forget();
                     continue;
                 }
                 Ok(Answered::Otherwise(_)) => ReplayError::Fickle,

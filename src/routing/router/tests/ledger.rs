@@ -2,10 +2,14 @@
 
 use proptest::prelude::*;
 
+use super::super::super::event::Removed;
 use super::*;
 
 /// Microseconds a token that a prefill takes in these tests.
 const SPEED: u64 = 100;
+
+/// Tokens of an engine's cache in the property test.
+const CAPACITY: u64 = 12 * 16;
 
 #[test]
 fn a_detached_booking_ends_when_events_cover_it() {
@@ -79,8 +83,20 @@ enum Step {
         prompt: u32,
         tokens: usize,
         shared: usize,
+        /// What comes before is not told.
+        from: usize,
     },
+    Remove {
+        endpoint: usize,
+        prompt: u32,
+        shared: usize,
+        block: usize,
+    },
+    /// The answer told of so many cached tokens.
+    Reported(usize, u64),
+    Cleared(usize),
     Clear(usize),
+    Restart(usize),
     Leave(usize),
     Join(Option<u32>),
     /// The engine has been another since so many microseconds.
@@ -107,9 +123,14 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (any::<usize>(), prop::option::of(0_u64..100)).prop_map(|(n, s)| Step::Refused(n, s)),
         1 => any::<usize>().prop_map(Step::MoreData),
         2 => (any::<usize>(), prop::option::of(report())).prop_map(|(n, report)| Step::Report(n, report)),
-        4 => (any::<usize>(), prompt, length, shared)
-            .prop_map(|(endpoint, prompt, tokens, shared)| Step::Store { endpoint, prompt, tokens, shared }),
+        6 => (any::<usize>(), prompt.clone(), length, shared.clone(), 0_usize..8)
+            .prop_map(|(endpoint, prompt, tokens, shared, from)| Step::Store { endpoint, prompt, tokens, shared, from }),
+        3 => (any::<usize>(), prompt, shared, 0_usize..12)
+            .prop_map(|(endpoint, prompt, shared, block)| Step::Remove { endpoint, prompt, shared, block }),
+        5 => (any::<usize>(), 0_u64..250).prop_map(|(n, cached)| Step::Reported(n, cached)),
+        1 => any::<usize>().prop_map(Step::Cleared),
         1 => any::<usize>().prop_map(Step::Clear),
+        1 => any::<usize>().prop_map(Step::Restart),
         1 => any::<usize>().prop_map(Step::Leave),
         1 => prop::option::of(0_u32..3).prop_map(Step::Join),
         1 => (any::<usize>(), 0_u64..60_000).prop_map(|(n, us)| Step::Restarted(n, us)),
@@ -164,7 +185,10 @@ impl World {
                     Sequence::Tokens(prompt_of(prompt, tokens, shared)),
                     Sequence::Tokens(prompt_of(prompt + 1, tokens / 2, shared)),
                 ];
-                let prepared = pool.router.prepare(&sequences, &Scope::default());
+                // Only a single prompt is learnt from.
+                let prompts = if prompt % 3 == 0 { 2 } else { 1 };
+                let sequences = &sequences[..prompts];
+                let prepared = pool.router.prepare(sequences, &Scope::default());
                 let prepared = if bypass {
                     prepared.bypassing_cache()
                 } else {
@@ -219,15 +243,40 @@ impl World {
                 prompt,
                 tokens,
                 shared,
+                from,
             } if n_views > 0 => {
                 let tokens = prompt_of(prompt, tokens, shared);
-                pool.store(endpoint % n_views, &tokens, 0);
+                let from = from.min(tokens.len() / 16);
+                pool.store(endpoint % n_views, &tokens, from);
                 if prompt % 3 == 0 {
                     let from = tokens.len() / 32;
                     pool.offload(endpoint % n_views, &tokens, from);
                 }
             }
+            Step::Remove {
+                endpoint,
+                prompt,
+                shared,
+                block,
+            } if n_views > 0 => {
+                let prompt = prompt_of(prompt, 200, shared);
+                let hashes = vec![engine_hash(&prompt[..(block + 1) * 16])];
+                let removed = Removed {
+                    hashes,
+                    medium: Medium::Gpu,
+                    group: None,
+                };
+                pool.views[endpoint % n_views].apply(&[KvEvent::Removed(removed)]);
+            }
+            Step::Reported(n, cached) if n_held > 0 => {
+                let reservation = &self.held[n % n_held].reservation;
+                reservation.reported(TokenCount::new(cached), pool.now);
+            }
+            Step::Cleared(n) if n_views > 0 => {
+                pool.views[n % n_views].apply(&[KvEvent::Cleared]);
+            }
             Step::Clear(n) if n_views > 0 => pool.views[n % n_views].clear(),
+            Step::Restart(n) if n_views > 0 => pool.views[n % n_views].restarted(),
             Step::Leave(n) if n_views > 0 => {
                 // Its view lives on, as a subscriber that has not noticed would.
                 pool.router.leave(pool.ids[n % n_views]);
@@ -263,12 +312,22 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn after_any_life_nothing_is_left_booked(steps in prop::collection::vec(step(), 0..120)) {
+    fn after_any_life_nothing_is_left_booked_or_credited(steps in prop::collection::vec(step(), 0..160)) {
         let mut world = World { pool: Pool::new(3), held: Vec::new(), joined: 3 };
+        // So that credit comes to its bound.
+        let report = Report { kv_capacity: Some(TokenCount::new(CAPACITY)), ..Report::default() };
         for step in steps {
+            // Again and again, because a restart forgets it.
+            for &id in &world.pool.ids {
+                world.pool.router.report(id, ReportOutcome::Fresh(report), world.pool.now);
+            }
             // Releasing more than was booked trips an assertion of the ledger itself.
             world.take(step);
             world.pool.router.state.ledger.lock().check();
+            for &id in &world.pool.ids {
+                let credited = world.pool.router.credited(id).len() as u64;
+                prop_assert!(credited * 16 <= CAPACITY, "{credited} blocks");
+            }
             if let Some(decision) = world.held.last() {
                 let mut named = decision.alternates.clone();
                 named.push(decision.address);
@@ -287,5 +346,12 @@ proptest! {
         }
         world.pool.assert_empty();
         world.pool.router.state.ledger.lock().assert_nothing_held();
+        for view in &mut world.pool.views {
+            view.clear();
+        }
+        prop_assert!(world.pool.router.state.index.is_empty(), "a block outlived its reasons");
+        for &id in &world.pool.ids {
+            prop_assert!(world.pool.router.credited(id).is_empty());
+        }
     }
 }

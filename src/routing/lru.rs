@@ -5,7 +5,7 @@
 //! costs about one cache miss. A map of blocks with a queue of touches beside it took twice the memory and half as
 //! much time again.
 
-use super::super::block::BlockKey;
+use super::block::BlockKey;
 
 const NONE: u32 = u32::MAX;
 const FIRST_CAPACITY: usize = 64;
@@ -70,6 +70,16 @@ impl Lru {
         self.tokens
     }
 
+    /// Whether a block is there.
+    pub(super) fn contains(&self, key: BlockKey) -> bool {
+        self.len > 0 && self.find(key).is_ok()
+    }
+
+    /// How many blocks there are.
+    pub(super) const fn len(&self) -> usize {
+        self.len
+    }
+
     /// Every block, in no order.
     pub(super) fn keys(&self) -> impl Iterator<Item = BlockKey> {
         let held = self.places.iter().filter(|place| place.entry != NONE);
@@ -107,16 +117,26 @@ impl Lru {
 
     /// Takes the block that was touched longest ago.
     pub(super) fn pop_oldest(&mut self) -> Option<BlockKey> {
-        let entry = self.oldest;
-        let Entry { key, tokens, .. } = *self.entries.get(entry as usize)?;
+        let key = self.entries.get(self.oldest as usize)?.key;
+        self.remove(key);
+        Some(key)
+    }
+
+    /// Takes one block; false if it was not there.
+    pub(super) fn remove(&mut self, key: BlockKey) -> bool {
+        if self.len == 0 {
+            return false;
+        }
+        let Ok(place) = self.find(key) else {
+            return false;
+        };
+        let entry = self.places[place].entry;
         self.unlink(entry);
+        self.tokens -= u64::from(self.entries[entry as usize].tokens);
         self.entries[entry as usize].newer = self.free;
         self.free = entry;
-        self.tokens -= u64::from(tokens);
-        if let Ok(place) = self.find(key) {
-            self.vacate(place);
-        }
-        Some(key)
+        self.vacate(place);
+        true
     }
 
     /// Takes the block that was touched longest ago, if that was before `tick`.
@@ -251,6 +271,27 @@ mod tests {
         fn pop_oldest(&mut self) -> Option<BlockKey> {
             (!self.0.is_empty()).then(|| self.0.remove(0).0)
         }
+
+        fn remove(&mut self, key: BlockKey) -> bool {
+            let before = self.0.len();
+            self.0.retain(|(here, _)| *here != key);
+            self.0.len() < before
+        }
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Touch(BlockKey, u64),
+        PopOldest,
+        Remove(BlockKey),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            6 => (key(), 1_u64..100).prop_map(|(key, tokens)| Step::Touch(key, tokens)),
+            2 => Just(Step::PopOldest),
+            1 => key().prop_map(Step::Remove),
+        ]
     }
 
     /// Few tags, so that runs collide, and keys that share one.
@@ -261,16 +302,22 @@ mod tests {
     proptest! {
         #[test]
         fn it_answers_as_a_plain_list(
-            steps in prop::collection::vec(prop::option::weighted(0.7, (key(), 1_u64..100)), 0..400),
+            steps in prop::collection::vec(step(), 0..400),
         ) {
             let (mut lru, mut list) = (Lru::default(), List::default());
             for step in steps {
                 match step {
-                    Some((key, tokens)) => {
+                    Step::Touch(key, tokens) => {
                         prop_assert_eq!(lru.touch(key, tokens, 0), list.touch(key, tokens));
+                        prop_assert!(lru.contains(key));
                     }
-                    None => prop_assert_eq!(lru.pop_oldest(), list.pop_oldest()),
+                    Step::PopOldest => prop_assert_eq!(lru.pop_oldest(), list.pop_oldest()),
+                    Step::Remove(key) => {
+                        prop_assert_eq!(lru.remove(key), list.remove(key));
+                        prop_assert!(!lru.contains(key));
+                    }
                 }
+                prop_assert_eq!(lru.len(), list.0.len());
                 prop_assert_eq!(lru.tokens(), list.0.iter().map(|(_, tokens)| tokens).sum::<u64>());
             }
             let mut held: Vec<BlockKey> = lru.keys().collect();
