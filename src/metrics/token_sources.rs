@@ -22,6 +22,10 @@ pub enum Degradation {
     /// The tokenizer here cannot make this request's tokens (images, a template that refuses, …); the model
     /// says why in a word of its own closed set.
     NotRenderable(&'static str),
+    /// The tokenizer here was seen to make other ids than the engine: the engine's own is asked.
+    Parity,
+    /// The ids of the engine's `/tokenize` were seen not to be those that it prefills.
+    EngineParity,
     /// The work was lost on a blocking thread.
     Lost,
     /// No engine is known that could tokenize.
@@ -40,6 +44,8 @@ pub enum Degradation {
     EngineUnreachable,
     /// The engine has no `/tokenize`, or none for this model (404, 405).
     EngineWithoutTokenize,
+    /// The engine wants a key that the request does not have (401, 403).
+    EngineDenied,
     /// The engine says the request is wrong (other 4xx).
     EngineRefused,
     /// The engine failed (5xx).
@@ -58,6 +64,8 @@ impl Degradation {
             Self::Loading => "loading",
             Self::LoadFailed => "load_failed",
             Self::NotRenderable(reason) => reason,
+            Self::Parity => "parity",
+            Self::EngineParity => "engine_parity",
             Self::Lost => "lost",
             Self::NoEngine => "no_engine",
             Self::NoEngineForm => "no_engine_form",
@@ -67,6 +75,7 @@ impl Degradation {
             Self::EngineTimeout => "engine_timeout",
             Self::EngineUnreachable => "engine_unreachable",
             Self::EngineWithoutTokenize => "engine_without_tokenize",
+            Self::EngineDenied => "engine_denied",
             Self::EngineRefused => "engine_refused",
             Self::EngineFailed => "engine_failed",
             Self::EngineUnreadable => "engine_unreadable",

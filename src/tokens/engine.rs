@@ -178,6 +178,9 @@ impl EngineTokenizer {
             debug!(%engine, status = status.as_u16(), "engine gives no tokens");
             return Err(match status.as_u16() {
                 404 | 405 => Degradation::EngineWithoutTokenize,
+                401 | 403 => Degradation::EngineDenied,
+                // It is too slow or too busy, which says nothing of the request.
+                408 | 429 => Degradation::EngineFailed,
                 400..=499 => Degradation::EngineRefused,
                 500..=599 => Degradation::EngineFailed,
                 _ => Degradation::EngineUnreadable,
