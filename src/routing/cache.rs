@@ -20,7 +20,7 @@ use std::sync::Arc;
 use super::block::{BlockKey, BlockSize, block_key, root};
 use super::event::{EngineHash, KvEvent, Medium, Removed, Stored};
 use super::index::{TOUCHED_AHEAD, Writer};
-use super::ledger::FeedId;
+use super::ledger::{FeedId, SHOWN_TOKENS};
 use super::router::State;
 
 use orphans::{Orphan, Orphans};
@@ -86,6 +86,9 @@ struct Batch {
     applied: Applied,
     writes: Vec<Write>,
     stored: Vec<BlockKey>,
+    /// Of these, the first blocks of sequences, and the first tokens of the last one.
+    roots: Vec<BlockKey>,
+    root_tokens: Vec<u32>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -134,8 +137,10 @@ impl CacheView {
         let mut ledger = self.state.ledger.lock();
         ledger.stored(self.feed.endpoint, &self.batch.stored);
         ledger.set_orphans(self.feed, self.orphans.blocks());
+        ledger.rooted(self.feed, &self.batch.roots, &self.batch.root_tokens);
         drop(ledger);
         self.batch.stored.clear();
+        self.batch.roots.clear();
         self.batch.applied
     }
 
@@ -218,6 +223,9 @@ impl CacheView {
         let mut key = parent;
         for (i, &hash) in event.hashes.iter().enumerate() {
             key = next_key(key, event, i);
+            if i == 0 && event.parent.is_none() {
+                self.note_root(pool, key, event);
+            }
             self.enter(pool, hash, key.map_or(Place::Unkeyed, Place::Keyed));
         }
         if self.orphans.is_empty() {
@@ -226,6 +234,17 @@ impl CacheView {
         let mut found = Vec::new();
         self.adopt(event, parent, &mut found);
         self.settle_all(found);
+    }
+
+    /// Notes the beginning of a sequence, by which a prompt's tokens are held to the engine's.
+    fn note_root(&mut self, pool: Pool, key: Option<BlockKey>, event: &Stored) {
+        let Some(key) = key.filter(|_| pool.medium == Medium::Gpu) else {
+            return;
+        };
+        self.batch.roots.push(key);
+        self.batch.root_tokens.clear();
+        let first = event.tokens.iter().take(SHOWN_TOKENS);
+        self.batch.root_tokens.extend(first);
     }
 
     /// Places what waited, and what waited for that, and so on.
@@ -348,7 +367,10 @@ impl CacheView {
         }
         self.residents = Residents::default();
         self.orphans.clear();
-        let recent = self.state.ledger.lock().recent(self.feed);
+        let mut ledger = self.state.ledger.lock();
+        ledger.cleared(self.feed);
+        let recent = ledger.recent(self.feed);
+        drop(ledger);
         if let Some(recent) = recent {
             recent.clear(&self.state.approximate);
         }

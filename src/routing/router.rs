@@ -20,7 +20,8 @@ use super::index::PrefixIndex;
 use super::ledger::{FeedId, Ledger, Prefill, Sent, Wanted};
 use super::tokens::TokenCount;
 
-pub use reservation::Reservation;
+pub use super::ledger::FirstBlockStored;
+pub use reservation::{FirstBlock, Reservation};
 
 use prompts::Prompts;
 

@@ -15,6 +15,7 @@ use super::super::index::SourceId;
 use super::super::router::{EndpointView, Exclusion, Settings};
 use super::super::tokens::TokenCount;
 use super::BookingId;
+use super::parity::Roots;
 
 /// Bookings of fewer tokens teach nothing of the prefill speed: what they take is
 /// mostly the way there and back.
@@ -66,6 +67,7 @@ pub(super) struct Account {
     pub(super) booked: u64,
     pub(super) flights: FxHashMap<BlockKey, Flight>,
     pub(super) prefill_us_per_token: Option<f64>,
+    pub(super) roots: Roots,
 }
 
 impl Account {
@@ -89,6 +91,7 @@ impl Account {
             booked: 0,
             flights: FxHashMap::default(),
             prefill_us_per_token: None,
+            roots: Roots::default(),
         }
     }
 

@@ -8,6 +8,7 @@
 
 use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::super::block::BlockKey;
@@ -16,7 +17,7 @@ use super::super::endpoint::EndpointId;
 use super::super::router::prompts::{Chain, Found};
 use super::super::tokens::TokenCount;
 use super::account::Flight;
-use super::{BookingId, Ledger, Prefill};
+use super::{BookingId, Ledger, Prefill, Watch};
 
 /// A request on its endpoint.
 #[derive(Debug)]
@@ -37,6 +38,7 @@ pub(super) struct Booking {
     since: Instant,
     /// Tokens to prefill before its first token: the queue ahead of it and its own.
     work: u64,
+    first_block: Option<Arc<Watch>>,
 }
 
 impl Booking {
@@ -50,6 +52,11 @@ impl Booking {
         self.keys.clear();
         self.charged = 0;
         self.tail = 0;
+    }
+
+    /// Its first block, where what becomes of it tells something.
+    pub(super) fn first_block(&self) -> Option<Arc<Watch>> {
+        self.first_block.clone()
     }
 
     pub(super) fn is_detached(&self) -> bool {
@@ -99,6 +106,7 @@ impl Ledger {
             timed_from: Some(terms.now),
             since: terms.now,
             work: 0,
+            first_block: None,
         };
         let ahead = self.account(id)?.queued;
         let in_chains: TokenCount = terms.chains.iter().map(|chain| chain.prompt).sum();
@@ -115,6 +123,10 @@ impl Ledger {
         account.in_flight += 1;
         account.booked += 1;
         account.note_busy(terms.now);
+        // What does not look into the cache is computed whether or not it is there.
+        if terms.prefill == Prefill::Uncached {
+            booking.first_block = account.watch_first_block(terms.chains, &matches);
+        }
         self.bookings.insert(booking_id, booking);
         Some(booking_id)
     }

@@ -15,6 +15,7 @@ mod flight;
 mod guards;
 mod herd;
 mod ledger;
+mod parity;
 mod ranks;
 mod restarts;
 
