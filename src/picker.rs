@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tracing::{debug, warn};
 
-use self::flight::PickedFlight;
+use self::flight::{PickedFlight, Proof};
 use self::routable::routable;
 use crate::decisions::{Decisions, Picked, Understood, shortened};
 use crate::extproc::pick::{Pick, Rejection, RequestBody, RequestHead};
@@ -20,7 +20,7 @@ use crate::routing::block::{Scope, Sequence};
 use crate::routing::endpoint::EndpointId;
 use crate::routing::request::Request;
 use crate::routing::router::{Ask, Decision, Router};
-use crate::tokens::{Tokenized, Tokens};
+use crate::tokens::{Provenance, Tokenized, Tokens};
 
 /// Asks for a fresh report of an endpoint that was idle and got a request.
 pub type Wake = Arc<dyn Fn(EndpointId) + Send + Sync>;
@@ -40,6 +40,7 @@ struct Prompt {
     sequences: Vec<Sequence>,
     scope: Scope,
     understood: Understood,
+    provenance: Option<Provenance>,
 }
 
 impl Picker {
@@ -92,6 +93,7 @@ impl Picker {
         &self,
         decision: Decision,
         understood: Understood,
+        provenance: Option<Provenance>,
         request_id: Option<&str>,
         started: Instant,
     ) -> PickedFlight {
@@ -129,6 +131,10 @@ impl Picker {
             Arc::clone(&self.metrics),
             series,
             picked_at,
+            provenance.map(|provenance| Proof {
+                tokens: Arc::clone(&self.tokens),
+                provenance,
+            }),
         )
     }
 }
@@ -156,6 +162,7 @@ impl Pick for Picker {
         Ok(self.depart(
             decision,
             prompt.understood,
+            prompt.provenance,
             head.request_id.as_deref(),
             started,
         ))
@@ -167,6 +174,7 @@ impl Prompt {
         let prompts = tokenized.sequences.len();
         Self {
             sequences: tokenized.sequences,
+            provenance: tokenized.provenance,
             scope: Scope {
                 adapter: tokenized.adapter,
                 salt: request.salt.as_deref().map(Arc::from),
@@ -186,6 +194,7 @@ impl Prompt {
         Self {
             sequences: Vec::new(),
             scope: Scope::default(),
+            provenance: None,
             understood: Understood::LoadOnly(reason),
         }
     }

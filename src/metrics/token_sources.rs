@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use prometheus::{
-    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry,
 };
 
 /// Why a request's tokens were not made in the best way: a closed set, because these are labels.
@@ -94,6 +95,32 @@ pub enum EngineCall {
     Failed,
 }
 
+/// What came of one canary at one engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CanaryOutcome {
+    /// The same ids as here, or a refusal as here.
+    Equal,
+    /// Other ids.
+    Differs,
+    /// The engine gave no answer that could be compared.
+    NotAsked,
+    /// Requests of its kind are not tokenized here.
+    NotComparable,
+}
+
+/// What became of the first block of a prompt whose ids are exact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FirstBlockOutcome {
+    /// The engine stored it.
+    Stored,
+    /// The engine stored other tokens in its place.
+    Missing,
+    /// The engine stored the same tokens under another adapter or salt.
+    OtherScope,
+    /// Nothing can be said.
+    Unclear,
+}
+
 /// How one attempt to load a model ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LoadOutcome {
@@ -152,6 +179,9 @@ pub struct TokenMetrics {
     failed: IntCounter,
     loads: IntCounterVec,
     models: IntGauge,
+    parity: IntGaugeVec,
+    canaries: IntCounterVec,
+    first_blocks: IntCounterVec,
 }
 
 impl TokenMetrics {
@@ -202,6 +232,24 @@ impl TokenMetrics {
             "Models whose tokenizer and template are loaded.",
         )?;
         registry.register(Box::new(models.clone()))?;
+        let parity = IntGaugeVec::new(
+            Opts::new(
+                "warmpath_tokenizer_parity",
+                "Whether engines make the token ids that are made here; absent while none could be asked.",
+            ),
+            &["model"],
+        )?;
+        registry.register(Box::new(parity.clone()))?;
+        let canaries = counters(
+            "warmpath_token_canaries_total",
+            "Canaries tokenized here and by an engine, by outcome.",
+            "outcome",
+        )?;
+        let first_blocks = counters(
+            "warmpath_first_blocks_total",
+            "First blocks of prompts that were cold when picked for, by what the engine stored.",
+            "outcome",
+        )?;
         let way = |source| Way {
             requests: requests.with_label_values(&[source]),
             durations: durations.with_label_values(&[source]),
@@ -217,6 +265,9 @@ impl TokenMetrics {
             failed: engine_call("failed"),
             loads,
             models,
+            parity,
+            canaries,
+            first_blocks,
         })
     }
 
@@ -239,6 +290,38 @@ impl TokenMetrics {
     /// A load ended.
     pub fn loaded(&self, outcome: LoadOutcome) {
         self.loads.with_label_values(&[outcome.as_str()]).inc();
+    }
+
+    /// A canary was compared, or was not.
+    pub fn canary(&self, outcome: CanaryOutcome) {
+        let outcome = match outcome {
+            CanaryOutcome::Equal => "equal",
+            CanaryOutcome::Differs => "differs",
+            CanaryOutcome::NotAsked => "not_asked",
+            CanaryOutcome::NotComparable => "not_comparable",
+        };
+        self.canaries.with_label_values(&[outcome]).inc();
+    }
+
+    /// What a request's engine stored is known, or will not be.
+    pub fn first_block(&self, outcome: FirstBlockOutcome) {
+        let outcome = match outcome {
+            FirstBlockOutcome::Stored => "stored",
+            FirstBlockOutcome::Missing => "missing",
+            FirstBlockOutcome::OtherScope => "other_scope",
+            FirstBlockOutcome::Unclear => "unclear",
+        };
+        self.first_blocks.with_label_values(&[outcome]).inc();
+    }
+
+    /// Whether a model's engines have our ids; `None` takes its series away. The name is one that configuration or
+    /// engines gave, never a client's.
+    pub fn set_parity(&self, model: &str, equal: Option<i64>) {
+        match equal {
+            Some(equal) => self.parity.with_label_values(&[model]).set(equal),
+            // An error says that there is none, which is what is wanted.
+            None => drop(self.parity.remove_label_values(&[model])),
+        }
     }
 
     /// So many distinct models are loaded.

@@ -9,7 +9,7 @@ use crate::decisions::{Record, Understood};
 use crate::extproc::pick::{Flight, Usage};
 use crate::metrics::picks::{Ended, EndpointSeries, PickMetrics, Prediction};
 use crate::routing::router::Reservation;
-use crate::tokens::TokenSource;
+use crate::tokens::{Provenance, TokenSource, Tokens};
 
 /// One pick. Dropping it gives the booking back and closes its record, however the stream ended.
 pub struct PickedFlight {
@@ -22,6 +22,13 @@ pub struct PickedFlight {
     series: Option<Arc<EndpointSeries>>,
     picked_at: Instant,
     ended: Ended,
+    proof: Option<Proof>,
+}
+
+/// Who made the request's token ids, and who wants to know what its engine stored of them.
+pub(super) struct Proof {
+    pub(super) tokens: Arc<Tokens>,
+    pub(super) provenance: Provenance,
 }
 
 impl PickedFlight {
@@ -32,6 +39,7 @@ impl PickedFlight {
         metrics: Arc<PickMetrics>,
         series: Option<Arc<EndpointSeries>>,
         picked_at: Instant,
+        proof: Option<Proof>,
     ) -> Self {
         Self {
             destination,
@@ -41,6 +49,17 @@ impl PickedFlight {
             series,
             picked_at,
             ended: Ended::Cut,
+            proof,
+        }
+    }
+
+    /// Has the request's first block looked at: its answer ended well where it was sent.
+    fn prove(&mut self) {
+        if self.record.outcome().served_by.is_none()
+            && let Some(proof) = self.proof.take()
+            && let Some(block) = self.reservation.as_ref().and_then(Reservation::first_block)
+        {
+            proof.tokens.ended(proof.provenance, block);
         }
     }
 
@@ -145,11 +164,12 @@ impl Drop for PickedFlight {
         self.record.note(|outcome| outcome.ended = Some(ended));
         self.metrics.ended(ended);
         let is_success = matches!(self.record.outcome().status, Some(200..=299));
-        if ended == Ended::Completed
-            && is_success
-            && let Some(result) = self.prediction()
-        {
+        if ended != Ended::Completed || !is_success {
+            return;
+        }
+        if let Some(result) = self.prediction() {
             self.metrics.predicted(result);
         }
+        self.prove();
     }
 }

@@ -100,7 +100,7 @@ impl TokensError {
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::NoTemplate => "no_template",
-            Self::OwnRenderer(OwnRenderer::Harmony) => "harmony",
+            Self::OwnRenderer(OwnRenderer::Harmony) => HARMONY,
             Self::OwnRenderer(OwnRenderer::Engine(_)) => "own_renderer",
             Self::Inexact(why) => why.reason(),
             Self::Unfit(Unfit::Media(_)) => "media",
@@ -113,6 +113,9 @@ impl TokensError {
         }
     }
 }
+
+/// The reason by which it is known that nobody can be asked for a chat's ids.
+pub const HARMONY: &str = "harmony";
 
 /// Bytes for pieces of text seen before, where nobody says otherwise: about 5 M tokens.
 const CACHE_BYTES: usize = 64 << 20;
@@ -273,6 +276,13 @@ impl Model {
     /// Why the engine, not a template, renders this model's chats; `None` when a template does.
     pub fn own_renderer(&self) -> Option<OwnRenderer> {
         self.own_renderer
+    }
+
+    /// A template of it looks at the clock, so that what it prints is not the same for ever.
+    pub fn tells_time(&self) -> bool {
+        let templates = [false, true].map(|with_tools| self.templates.select(with_tools));
+        let mut templates = templates.into_iter().flatten();
+        templates.any(|template| template.mentions("strftime_now"))
     }
 
     /// The template for a chat with or without tools.

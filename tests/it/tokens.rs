@@ -66,6 +66,7 @@ pub(crate) fn settings() -> Settings {
         engine_timeout: Duration::from_secs(5),
         engine_concurrency: 8,
         bytes_per_token: 4.0,
+        canary_interval: Duration::ZERO,
     }
 }
 

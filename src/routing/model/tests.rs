@@ -231,7 +231,10 @@ fn harmony_is_chosen_by_its_model_type_alone_and_by_the_template_where_none_is_t
         chat.err()
     };
     let plain = Some("{{ messages[0].content }}");
-    assert_eq!(reason(r#"{"model_type": "gpt_oss"}"#, plain), Some("harmony"));
+    assert_eq!(
+        reason(r#"{"model_type": "gpt_oss"}"#, plain),
+        Some("harmony")
+    );
     assert_eq!(reason("{}", harmony), Some("harmony"));
     assert_eq!(reason(r#"{"model_type": "gpt_oss_ng"}"#, harmony), None);
     assert_eq!(reason(r#"{"model_type": "qwen3"}"#, harmony), None);

@@ -51,7 +51,7 @@ type Case = (
     u64,
 );
 
-const CASES: [Case; 11] = [
+const CASES: [Case; 13] = [
     ("WarmpathPickersAway", &[], 1),
     (
         "WarmpathPickersAway",
@@ -152,6 +152,19 @@ const CASES: [Case; 11] = [
             ),
         ],
         1,
+    ),
+    (
+        "WarmpathTokensDiffer",
+        &[
+            ("warmpath_tokenizer_parity", "pod=\"a\",model=\"m\"", "1x60"),
+            ("warmpath_tokenizer_parity", "pod=\"b\",model=\"m\"", "0x60"),
+        ],
+        1,
+    ),
+    (
+        "WarmpathTokensDiffer",
+        &[("warmpath_tokenizer_parity", "pod=\"a\",model=\"m\"", "1x60")],
+        0,
     ),
 ];
 

@@ -55,7 +55,10 @@ fn what_tells_nothing_is_not_watched() {
     let fresh = Pool::new(1);
     assert!(first(&fresh.pick(&tokens(1, 100))).is_none(), "block size");
     let mut pool = warm_pool();
-    assert!(first(&pool.pick(&tokens(1, 15))).is_none(), "no whole block");
+    assert!(
+        first(&pool.pick(&tokens(1, 15))).is_none(),
+        "no whole block"
+    );
     pool.store(0, &tokens(1, 32), 0);
     assert!(first(&pool.pick(&tokens(1, 100))).is_none(), "cached");
     let bypassing = pool.prepare(&tokens(2, 100)).bypassing_cache();
