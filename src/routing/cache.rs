@@ -20,7 +20,7 @@ use std::sync::Arc;
 use super::block::{BlockKey, BlockSize, block_key, root};
 use super::event::{EngineHash, KvEvent, Medium, Removed, Stored};
 use super::index::{TOUCHED_AHEAD, Writer};
-use super::ledger::{FeedId, SHOWN_TOKENS};
+use super::ledger::{FeedId, Root, SHOWN_TOKENS};
 use super::router::State;
 
 use orphans::{Orphan, Orphans};
@@ -86,9 +86,9 @@ struct Batch {
     applied: Applied,
     writes: Vec<Write>,
     stored: Vec<BlockKey>,
-    /// Of these, the first blocks of sequences, and the first tokens of the last one.
+    /// Of these, the first blocks of sequences, and the last one itself.
     roots: Vec<BlockKey>,
-    root_tokens: Vec<u32>,
+    last_root: Option<Root>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -137,7 +137,9 @@ impl CacheView {
         let mut ledger = self.state.ledger.lock();
         ledger.stored(self.feed.endpoint, &self.batch.stored);
         ledger.set_orphans(self.feed, self.orphans.blocks());
-        ledger.rooted(self.feed, &self.batch.roots, &self.batch.root_tokens);
+        if let Some(last) = self.batch.last_root.take() {
+            ledger.rooted(self.feed, &self.batch.roots, last);
+        }
         drop(ledger);
         self.batch.stored.clear();
         self.batch.roots.clear();
@@ -238,13 +240,17 @@ impl CacheView {
 
     /// Notes the beginning of a sequence, by which a prompt's tokens are held to the engine's.
     fn note_root(&mut self, pool: Pool, key: Option<BlockKey>, event: &Stored) {
-        let Some(key) = key.filter(|_| pool.medium == Medium::Gpu) else {
+        let size = BlockSize::new(event.block_size);
+        let (Some(key), Some(size), Medium::Gpu) = (key, size, pool.medium) else {
             return;
         };
+        let first = event.tokens.iter().copied();
+        let block: Vec<u32> = first.take(size.get() as usize).collect();
         self.batch.roots.push(key);
-        self.batch.root_tokens.clear();
-        let first = event.tokens.iter().take(SHOWN_TOKENS);
-        self.batch.root_tokens.extend(first);
+        self.batch.last_root = Some(Root {
+            plain: block_key(root(size, None), &block, None),
+            tokens: block.into_iter().take(SHOWN_TOKENS).collect(),
+        });
     }
 
     /// Places what waited, and what waited for that, and so on.

@@ -38,7 +38,7 @@ mod tests;
 
 pub(super) use choose::{Sent, Wanted};
 pub use parity::FirstBlockStored;
-pub(super) use parity::{SHOWN_TOKENS, Watch};
+pub(super) use parity::{Root, SHOWN_TOKENS, Watch};
 
 /// Prefill speed while nothing is learnt anywhere: an 8B model on one older card.
 const DEFAULT_PREFILL_US_PER_TOKEN: f64 = 71.3;

@@ -201,9 +201,7 @@ impl Parity {
     fn learn(&self, provenance: &Provenance, stored: FirstBlockStored) {
         let outcome = match &stored {
             FirstBlockStored::Yes => FirstBlockOutcome::Stored,
-            FirstBlockStored::No { instead }
-                if provenance.scoped || *instead == provenance.first =>
-            {
+            FirstBlockStored::No { same_tokens, .. } if provenance.scoped || *same_tokens => {
                 FirstBlockOutcome::OtherScope
             }
             FirstBlockStored::No { .. } => FirstBlockOutcome::Missing,
@@ -221,7 +219,7 @@ impl Parity {
         };
         match (outcome, stored) {
             (FirstBlockOutcome::Stored, _) => evidence.stored(),
-            (FirstBlockOutcome::Missing, FirstBlockStored::No { instead }) => {
+            (FirstBlockOutcome::Missing, FirstBlockStored::No { instead, .. }) => {
                 evidence.missing(Beginnings {
                     ours: provenance.first.clone(),
                     stored: instead,

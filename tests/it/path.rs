@@ -8,6 +8,7 @@ mod conformance;
 mod departures;
 mod guards;
 mod modes;
+mod parity;
 mod pool;
 mod ranks;
 mod refusals;

@@ -197,7 +197,11 @@ impl Ledger {
         else {
             return;
         };
-        if account.id != id || account.flights.is_empty() {
+        if account.id != id || keys.is_empty() {
+            return;
+        }
+        account.roots.note_store();
+        if account.flights.is_empty() {
             return;
         }
         for key in keys {

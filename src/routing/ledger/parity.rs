@@ -4,7 +4,7 @@
 //! block was stored, by the very key that the prompt has here. What an event is compared with is kept with the
 //! booking: a request is *watched* if its first block was not cached, its endpoint's events are whole, and the size
 //! of its blocks was learnt from them. It proves nothing that no event came: only that others came and this one did
-//! not. Nothing here knows which model or tokenizer it was about.
+//! not (any store will do: where the engine's own prompts begin alike, no beginning is stored twice). Nothing here knows which model or tokenizer it was about.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -23,15 +23,26 @@ const MAX_WATCHED: usize = 1024;
 /// Tokens kept of the sequence stored last, to show them beside ours.
 pub(in crate::routing) const SHOWN_TOKENS: usize = 16;
 
+/// The beginning of a sequence that was stored.
+#[derive(Clone, Debug)]
+pub(in crate::routing) struct Root {
+    /// Its first tokens, to be shown.
+    pub(in crate::routing) tokens: Vec<u32>,
+    /// The key that its first block would have without adapter and salt.
+    pub(in crate::routing) plain: BlockKey,
+}
+
 /// What became of a request's first block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FirstBlockStored {
     /// An event stored it.
     Yes,
-    /// Its endpoint stored beginnings of sequences since, and this was none of them.
+    /// Its endpoint stored blocks since, and this was none of them.
     No {
-        /// The first tokens of the one stored last.
+        /// The first tokens of the sequence whose beginning was stored last.
         instead: Vec<u32>,
+        /// That one has the tokens of this one's first block, under another adapter or salt.
+        same_tokens: bool,
     },
     /// Nothing was stored since, or what is known of the endpoint was lost in between.
     Unclear,
@@ -48,8 +59,8 @@ pub(in crate::routing) struct Watch {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Told {
-    /// Beginnings of sequences stored.
-    roots: u64,
+    /// Batches that stored something.
+    stores: u64,
     /// Times that all blocks were forgotten.
     clears: u64,
 }
@@ -58,14 +69,17 @@ struct Told {
 #[derive(Debug, Default)]
 pub(super) struct Roots {
     told: Told,
-    last: Vec<u32>,
+    last: Option<Root>,
     watched: Vec<Weak<Watch>>,
 }
 
 impl Roots {
-    fn stored(&mut self, keys: &[BlockKey], last: &[u32]) {
-        self.told.roots += keys.len() as u64;
-        self.last = last.to_vec();
+    pub(super) fn note_store(&mut self) {
+        self.told.stores += 1;
+    }
+
+    fn rooted(&mut self, keys: &[BlockKey], last: Root) {
+        self.last = Some(last);
         self.watched.retain(|watch| {
             let Some(watch) = watch.upgrade() else {
                 return false;
@@ -119,13 +133,12 @@ impl Account {
 }
 
 impl Ledger {
-    /// An endpoint stored these beginnings of sequences; `last` are the first tokens of the last one.
-    pub(in crate::routing) fn rooted(&mut self, feed: FeedId, keys: &[BlockKey], last: &[u32]) {
-        if !keys.is_empty()
-            && self.feed_mut(feed).is_some()
+    /// An endpoint stored these beginnings of sequences; `last` is the last one.
+    pub(in crate::routing) fn rooted(&mut self, feed: FeedId, keys: &[BlockKey], last: Root) {
+        if self.feed_mut(feed).is_some()
             && let Some(account) = self.account_mut(feed.endpoint)
         {
-            account.roots.stored(keys, last);
+            account.roots.rooted(keys, last);
         }
     }
 
@@ -162,12 +175,14 @@ impl Ledger {
             Some(account)
                 if account.is_whole()
                     && account.roots.told.clears == watch.then.clears
-                    && account.roots.told.roots > watch.then.roots
+                    && account.roots.told.stores > watch.then.stores
                     // A sibling's store between lookup and booking, or a credit: no event of ours.
                     && !found.iter().any(held) =>
             {
+                let last = account.roots.last.as_ref();
                 FirstBlockStored::No {
-                    instead: account.roots.last.clone(),
+                    instead: last.map(|root| root.tokens.clone()).unwrap_or_default(),
+                    same_tokens: last.is_some_and(|root| root.plain == watch.key),
                 }
             }
             _ => FirstBlockStored::Unclear,

@@ -45,9 +45,45 @@ fn another_beginning_in_its_place_is_shown_and_a_late_event_still_counts() {
     let watched = first(&pool.pick(&ours)).unwrap();
     pool.store(0, &theirs, 0);
     let instead = theirs[..16].to_vec();
-    assert_eq!(watched.stored(), FirstBlockStored::No { instead });
+    let no = FirstBlockStored::No {
+        instead,
+        same_tokens: false,
+    };
+    assert_eq!(watched.stored(), no);
     pool.store(0, &ours, 0);
     assert_eq!(watched.stored(), FirstBlockStored::Yes);
+}
+
+#[test]
+fn a_store_that_continues_another_prompt_shows_that_events_come() {
+    let mut pool = warm_pool();
+    let theirs = tokens(2, 100);
+    pool.store(0, &theirs, 0);
+    let watched = first(&pool.pick(&tokens(1, 100))).unwrap();
+    let longer = joined(&[&theirs[..96], &tokens(3, 32)]);
+    pool.store(0, &longer, 6);
+    let no = FirstBlockStored::No {
+        instead: theirs[..16].to_vec(),
+        same_tokens: false,
+    };
+    assert_eq!(watched.stored(), no);
+}
+
+#[test]
+fn the_same_tokens_under_an_adapter_are_told_from_other_tokens() {
+    let mut pool = warm_pool();
+    let prompt = tokens(1, 100);
+    let watched = first(&pool.pick(&prompt)).unwrap();
+    let adapted = Stored {
+        lora_name: Some("sql".to_owned()),
+        ..stored(&prompt, 0)
+    };
+    pool.views[0].apply(&[KvEvent::Stored(adapted)]);
+    let no = FirstBlockStored::No {
+        instead: prompt[..16].to_vec(),
+        same_tokens: true,
+    };
+    assert_eq!(watched.stored(), no);
 }
 
 #[test]
