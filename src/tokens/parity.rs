@@ -312,7 +312,10 @@ impl Parity {
             Word::Unknown => {}
             Word::Agrees => info!(model, "engines make the tokens that are made here"),
             Word::Unstored => {
-                let beginnings = watched.local.distrusted().or(watched.engine.distrusted());
+                let beginnings = watched
+                    .local
+                    .distrusted()
+                    .or_else(|| watched.engine.distrusted());
                 let by = match watched.local.distrusted() {
                     Some(_) => "local",
                     None => "engine",

@@ -294,7 +294,7 @@ impl Watched {
                 "theirs": difference.theirs,
             })
         });
-        let beginnings = self.local.distrusted().or(self.engine.distrusted());
+        let beginnings = self.local.distrusted().or_else(|| self.engine.distrusted());
         let not_asked = self.unasked.iter();
         let not_asked: Vec<Value> = not_asked
             .map(|(engine, why)| json!({"engine": engine.to_string(), "reason": why.as_str()}))
