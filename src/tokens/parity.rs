@@ -147,10 +147,14 @@ impl Parity {
         let now = Instant::now();
         let trial = unstored && watched.next_trial.is_none_or(|at| at <= now);
         if trial {
-            let interval = self.interval.map(|interval| interval / TRIALS_AN_INTERVAL);
-            watched.next_trial = Some(now + interval.unwrap_or(TRIAL_INTERVAL));
+            watched.next_trial = Some(now + self.trial_interval());
         }
         watched.standing(trial)
+    }
+
+    fn trial_interval(&self) -> Duration {
+        let interval = self.interval.map(|interval| interval / TRIALS_AN_INTERVAL);
+        interval.unwrap_or(TRIAL_INTERVAL)
     }
 
     /// A life of an engine has ended.
@@ -224,6 +228,7 @@ impl Parity {
                     ours: provenance.first.clone(),
                     stored: instead,
                 });
+                watched.next_trial = Some(Instant::now() + self.trial_interval());
             }
             _ => return,
         }

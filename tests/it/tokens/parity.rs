@@ -16,7 +16,7 @@ use warmpath::routing::router::{self, Ask, Decision, Policy, Router};
 use warmpath::tokens::{Provenance, Settings, TokenSource, Tokens};
 
 use super::{Answer, Duration, ModelSource, TINY_TOKENIZER, completion, ids, no_hub, retry};
-use super::{Running, ServedModel, double, served, settings, start, wait_for, write_model};
+use super::{ServedModel, double, served, settings, start, wait_for, write_model};
 use crate::support::waiting::until;
 
 /// A model `m` that is loaded here, with its watch over parity.
