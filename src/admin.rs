@@ -41,6 +41,8 @@ pub struct Pages {
     pub settings: Value,
     /// What an engine told of itself: models, version.
     pub engine: Box<dyn Fn(EndpointId) -> Value + Send + Sync>,
+    /// Whose tokens each model's requests get, and why.
+    pub tokens: Box<dyn Fn() -> Value + Send + Sync>,
     /// The last decisions, newest first, at most so many.
     pub decisions: Box<dyn Fn(usize) -> Value + Send + Sync>,
 }
@@ -113,6 +115,7 @@ async fn debug_state(State(pages): State<Arc<Pages>>) -> Json<Value> {
         "readiness": pages.readiness.detail(),
         "settings": pages.settings,
         "endpoints": endpoints,
+        "models": (pages.tokens)(),
     }))
 }
 

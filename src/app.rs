@@ -253,6 +253,7 @@ impl Bound {
             settings: self.settings.summary,
             engine: engine_page(Arc::clone(&profiles)),
             decisions: decisions_page(decisions, Arc::clone(&self.router)),
+            tokens: tokens_page(Arc::clone(&self.tokens)),
         });
         let admin = admin::serve(self.admin, pages, self.access, rest.clone());
         others.spawn("admin server", async { Ok(admin.await?) });
@@ -279,6 +280,11 @@ impl Bound {
             .source
             .watch(pool, self.readiness, self.metrics, rest.clone());
         others.spawn("endpoint discovery", watching);
+        let watching = Arc::clone(&self.tokens).watch_parity(rest.clone());
+        others.spawn("tokenizer parity", async {
+            watching.await;
+            Ok(())
+        });
         let loading = self.tokens.run(rest.clone());
         others.spawn("tokenizer loading", async {
             loading.await;
@@ -306,6 +312,11 @@ fn decisions_page(
             .collect();
         decisions.to_json(n, |id| names.get(&id).cloned())
     })
+}
+
+/// Whose tokens each model's requests get.
+fn tokens_page(tokens: Arc<Tokens>) -> Box<dyn Fn() -> Value + Send + Sync> {
+    Box::new(move || tokens.to_json())
 }
 
 /// What an engine told of itself, as pages show it.

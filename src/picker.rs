@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tracing::{debug, info, warn};
 
-use self::flight::PickedFlight;
+use self::flight::{PickedFlight, Proof};
 use self::routable::routable;
 use crate::decisions::{Decisions, Picked, Understood, shortened};
 use crate::extproc::pick::{Pick, Rejection, RequestBody, RequestHead};
@@ -20,7 +20,7 @@ use crate::routing::block::{Scope, Sequence};
 use crate::routing::endpoint::EndpointId;
 use crate::routing::request::Request;
 use crate::routing::router::{Ask, Decision, Router};
-use crate::tokens::{Tokenized, Tokens};
+use crate::tokens::{Provenance, Tokenized, Tokens};
 
 /// Asks something of an endpoint: for a fresh report, or that what it has cached be read anew.
 pub type Wake = Arc<dyn Fn(EndpointId) + Send + Sync>;
@@ -41,6 +41,7 @@ struct Prompt {
     sequences: Vec<Sequence>,
     scope: Scope,
     understood: Understood,
+    provenance: Option<Provenance>,
 }
 
 impl Picker {
@@ -96,6 +97,7 @@ impl Picker {
         &self,
         decision: Decision,
         understood: Understood,
+        provenance: Option<Provenance>,
         request_id: Option<&str>,
         started: Instant,
     ) -> PickedFlight {
@@ -135,6 +137,10 @@ impl Picker {
             series,
             Arc::clone(&self.rebuild),
             picked_at,
+            provenance.map(|provenance| Proof {
+                tokens: Arc::clone(&self.tokens),
+                provenance,
+            }),
         )
     }
 }
@@ -162,6 +168,7 @@ impl Pick for Picker {
         Ok(self.depart(
             decision,
             prompt.understood,
+            prompt.provenance,
             head.request_id.as_deref(),
             started,
         ))
@@ -173,6 +180,7 @@ impl Prompt {
         let prompts = tokenized.sequences.len();
         Self {
             sequences: tokenized.sequences,
+            provenance: tokenized.provenance,
             scope: Scope {
                 adapter: tokenized.adapter,
                 salt: request.salt.as_deref().map(Arc::from),
@@ -192,6 +200,7 @@ impl Prompt {
         Self {
             sequences: Vec::new(),
             scope: Scope::default(),
+            provenance: None,
             understood: Understood::LoadOnly(reason),
         }
     }

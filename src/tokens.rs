@@ -3,7 +3,7 @@
 //! A request never waits for a file or fails for want of tokens: it takes the best way there is now, and says
 //! which and why. Files are read in the background by [`Tokens::run`]. In the order a request meets them:
 //! `catalog` (what the model name means), `loader` (the models that are loaded), `offload` (where the work is
-//! done), `engine`, `estimate`; `files` and `hub` are the loader's.
+//! done), `engine`, `estimate`; `files` and `hub` are the loader's. `parity` watches whether our ids are the engines'.
 
 mod catalog;
 mod engine;
@@ -12,6 +12,7 @@ mod files;
 pub mod hub;
 mod loader;
 pub mod offload;
+mod parity;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,6 +23,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Notify;
+use tokio::time::sleep_until;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
@@ -31,10 +33,13 @@ use self::estimate::estimate;
 use self::hub::HubAccess;
 use self::loader::{Loader, Store};
 use self::offload::Offload;
+pub use self::parity::Provenance;
+use self::parity::{Asking, Parity};
 use crate::metrics::token_sources::{Degradation, TokenMetrics};
 use crate::routing::block::Sequence;
-use crate::routing::model::RenderContext;
-use crate::routing::request::Request;
+use crate::routing::model::{HARMONY, OwnRenderer, RenderContext};
+use crate::routing::request::{Content, Prompt, Request};
+use crate::routing::router::FirstBlock;
 
 /// Which of the three ways made a request's tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -69,6 +74,9 @@ pub struct Tokenized {
     pub source: TokenSource,
     /// Why not in this process, from a closed set of words.
     pub degraded: Option<&'static str>,
+    /// By whom, if the ids of its one prompt are exact and not the client's own: what its engine stores is held
+    /// against it (see [`Tokens::ended`]).
+    pub provenance: Option<Provenance>,
 }
 
 /// Where a model's files come from.
@@ -108,6 +116,8 @@ pub struct Settings {
     pub engine_concurrency: usize,
     /// Bytes a token, for the estimate.
     pub bytes_per_token: f64,
+    /// How often engines are asked for the tokens of canaries; zero: never.
+    pub canary_interval: Duration,
 }
 
 /// When a failed load is tried again.
@@ -165,10 +175,13 @@ pub struct Tokens {
     catalog: Mutex<Catalog>,
     /// Made from the catalog; replaced whole, so a request holds the lock to clone one `Arc`.
     table: RwLock<Arc<Table>>,
+    /// Rung for the loader, and for the watch over parity, when the table is another one.
     changed: Notify,
+    changed_for_parity: Notify,
     store: Arc<Store>,
     offload: Offload,
     engine: EngineTokenizer,
+    parity: Parity,
     metrics: Arc<TokenMetrics>,
 }
 
@@ -195,6 +208,8 @@ impl Tokens {
             catalog: Mutex::new(catalog),
             table: RwLock::new(table),
             changed: Notify::new(),
+            changed_for_parity: Notify::new(),
+            parity: Parity::new(settings.canary_interval, Arc::clone(&metrics)),
             store: Arc::default(),
             offload: Offload::default(),
             engine: EngineTokenizer::new(
@@ -223,6 +238,7 @@ impl Tokens {
     /// An engine left.
     pub fn forget(&self, engine: SocketAddr) {
         let mut catalog = self.catalog.lock();
+        self.parity.forget(engine);
         if catalog.forget(engine) {
             self.replace_table(&catalog);
         }
@@ -232,6 +248,7 @@ impl Tokens {
         *self.table.write() = Arc::new(catalog.table(&self.settings));
         self.engine.forget_answers();
         self.changed.notify_one();
+        self.changed_for_parity.notify_one();
     }
 
     /// Loads (and downloads) what configuration and engines name, off the request path, until `stop`.
@@ -245,6 +262,50 @@ impl Tokens {
         );
         let wanted = || Arc::clone(&self.table.read()).wanted();
         loader.run(wanted, &self.changed, stop).await;
+    }
+
+    /// Watches whether the ids made here are the engines', off the request path, until `stop`.
+    pub async fn watch_parity(self: Arc<Self>, stop: CancellationToken) {
+        tokio::join!(self.parity.look_again(&stop), self.ask_canaries(&stop));
+    }
+
+    async fn ask_canaries(&self, stop: &CancellationToken) {
+        let asking = Asking {
+            engine: &self.engine,
+            offload: &self.offload,
+            metrics: &self.metrics,
+        };
+        loop {
+            let table = Arc::clone(&self.table.read());
+            let loaded = |entry: &Entry| self.store.model(&entry.places).ok();
+            self.parity.update(table.subjects(), loaded);
+            let round = tokio::select! {
+                () = stop.cancelled() => return,
+                round = self.parity.round(&asking) => round,
+            };
+            if round.news {
+                // Other engines may be the ones to ask from now on.
+                self.engine.forget_answers();
+            }
+            let next = round.next;
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = self.changed_for_parity.notified() => {}
+                () = self.store.changed.notified() => {}
+                () = sleep_until(next.unwrap_or_else(tokio::time::Instant::now)), if next.is_some() => {}
+            }
+        }
+    }
+
+    /// A request's answer ended well at the endpoint picked for it: what that stored is held against whoever made
+    /// its ids. Events may be a moment behind, so a look that finds nothing is repeated a second later.
+    pub fn ended(&self, provenance: Provenance, block: FirstBlock) {
+        self.parity.ended(provenance, block);
+    }
+
+    /// Whose tokens each model's requests get, and why, for pages.
+    pub fn to_json(&self) -> serde_json::Value {
+        self.parity.to_json()
     }
 
     /// Where CPU work of requests is done; shared with whoever parses them.
@@ -273,6 +334,7 @@ impl Tokens {
         };
         way.made(started.elapsed());
         Tokenized {
+            provenance: entry.and_then(|entry| provenance(entry, request, source, &sequences)),
             sequences,
             adapter: entry.and_then(|entry| entry.adapter.clone()),
             source,
@@ -296,14 +358,27 @@ impl Tokens {
                 Some(Degradation::UnknownModel),
             );
         };
-        let first = match self.local(entry, request, body.len()).await {
-            Ok(ids) => return (TokenSource::Local, exact(ids), None),
-            Err(reason) => reason,
+        let standing = self.parity.standing(entry);
+        let first = match standing.local {
+            true => match self.local(entry, request, body.len()).await {
+                Ok(ids) => return (TokenSource::Local, exact(ids), None),
+                Err(reason) => reason,
+            },
+            false if self.speaks_harmony(entry, request) => Degradation::NotRenderable(HARMONY),
+            false => Degradation::Parity,
         };
         self.metrics.degraded(first);
-        let asked = self
-            .engine
-            .sequences(entry, request.api, body, authorization);
+        let asked = async {
+            let entry = standing.engine.as_ref().ok_or(Degradation::EngineParity)?;
+            if first == Degradation::NotRenderable(HARMONY) {
+                // `/tokenize` would print the template.
+                return Err(Degradation::NoEngineForm);
+            }
+            let tokens = &self.engine;
+            tokens
+                .sequences(entry, request.api, body, authorization)
+                .await
+        };
         match asked.await {
             Ok(ids) => (TokenSource::Engine, exact(ids), Some(first)),
             Err(reason) => {
@@ -317,6 +392,14 @@ impl Tokens {
                 (TokenSource::Estimate, estimates, Some(first))
             }
         }
+    }
+
+    /// It is a chat that `/tokenize` would print by the template, though the engine does not.
+    fn speaks_harmony(&self, entry: &Entry, request: &Request) -> bool {
+        let harmony = Some(OwnRenderer::Harmony);
+        let model = self.store.model(&entry.places);
+        matches!(request.content, Content::Chat(_))
+            && model.is_ok_and(|loaded| loaded.model.own_renderer() == harmony)
     }
 
     async fn local(
@@ -357,6 +440,25 @@ impl Tokens {
         let text = request.text().unwrap_or_else(|| body.to_vec());
         vec![estimate(text, self.settings.bytes_per_token)]
     }
+}
+
+/// By whom a request's ids were made, where its engine can prove it right or wrong.
+fn provenance(
+    entry: &Entry,
+    request: &Request,
+    source: TokenSource,
+    sequences: &[Sequence],
+) -> Option<Provenance> {
+    let [Sequence::Tokens(ids)] = sequences else {
+        return None;
+    };
+    if let Content::Prompts(prompts) = &request.content
+        && matches!(prompts.items.as_slice(), [Prompt::Ids(_)])
+    {
+        return None;
+    }
+    let scoped = entry.adapter.is_some() || request.salt.is_some();
+    Some(Provenance::new(entry, source, ids, scoped))
 }
 
 fn exact(ids: Vec<Vec<u32>>) -> Vec<Sequence> {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
-use super::units::{Port, Positive, Share, Size, Span, Switch, UrlPath, Whole};
+use super::units::{Port, Positive, Share, Size, Span, SpanOrZero, Switch, UrlPath, Whole};
 use crate::extproc::{exchange, server};
 use crate::feeds::kv_events;
 use crate::routing::{cost, router};
@@ -193,6 +193,7 @@ pub(super) struct Tokenizers {
     engine_timeout: Span,
     engine_concurrency: Whole<1, 10_000>,
     bytes_per_token: Positive,
+    canary_interval: SpanOrZero,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -213,6 +214,7 @@ impl Default for Tokenizers {
             engine_timeout: Span(Duration::from_millis(300)),
             engine_concurrency: Whole::of::<32>(),
             bytes_per_token: Positive(4.0),
+            canary_interval: SpanOrZero(Duration::from_secs(600)),
         }
     }
 }
@@ -236,6 +238,7 @@ impl From<Tokenizers> for tokens::Settings {
             engine_timeout: file.engine_timeout.0,
             engine_concurrency: file.engine_concurrency.as_usize(),
             bytes_per_token: file.bytes_per_token.0,
+            canary_interval: file.canary_interval.0,
         }
     }
 }

@@ -75,6 +75,7 @@ impl Tokenizer {
             tokenizer_config: read_optional(directory, "tokenizer_config.json")?,
             chat_template: chat_template(directory)?,
             config: read_optional(directory, "config.json")?,
+            ..ModelFiles::default()
         };
         match Model::load(&files) {
             Ok(model) => Ok(Self::Model(Box::new(model))),

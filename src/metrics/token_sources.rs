@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use prometheus::{
-    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry,
+    Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts,
+    Registry,
 };
 
 /// Why a request's tokens were not made in the best way: a closed set, because these are labels.
@@ -22,6 +23,10 @@ pub enum Degradation {
     /// The tokenizer here cannot make this request's tokens (images, a template that refuses, …); the model
     /// says why in a word of its own closed set.
     NotRenderable(&'static str),
+    /// The tokenizer here was seen to make other ids than the engine: the engine's own is asked.
+    Parity,
+    /// The ids of the engine's `/tokenize` were seen not to be those that it prefills.
+    EngineParity,
     /// The work was lost on a blocking thread.
     Lost,
     /// No engine is known that could tokenize.
@@ -40,6 +45,8 @@ pub enum Degradation {
     EngineUnreachable,
     /// The engine has no `/tokenize`, or none for this model (404, 405).
     EngineWithoutTokenize,
+    /// The engine wants a key that the request does not have (401, 403).
+    EngineDenied,
     /// The engine says the request is wrong (other 4xx).
     EngineRefused,
     /// The engine failed (5xx).
@@ -58,6 +65,8 @@ impl Degradation {
             Self::Loading => "loading",
             Self::LoadFailed => "load_failed",
             Self::NotRenderable(reason) => reason,
+            Self::Parity => "parity",
+            Self::EngineParity => "engine_parity",
             Self::Lost => "lost",
             Self::NoEngine => "no_engine",
             Self::NoEngineForm => "no_engine_form",
@@ -67,6 +76,7 @@ impl Degradation {
             Self::EngineTimeout => "engine_timeout",
             Self::EngineUnreachable => "engine_unreachable",
             Self::EngineWithoutTokenize => "engine_without_tokenize",
+            Self::EngineDenied => "engine_denied",
             Self::EngineRefused => "engine_refused",
             Self::EngineFailed => "engine_failed",
             Self::EngineUnreadable => "engine_unreadable",
@@ -83,6 +93,32 @@ pub enum EngineCall {
     Cached,
     /// No tokens; the degradations say why.
     Failed,
+}
+
+/// What came of one canary at one engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum CanaryOutcome {
+    /// The same ids as here, or a refusal as here.
+    Equal,
+    /// Other ids.
+    Differs,
+    /// The engine gave no answer that could be compared.
+    NotAsked,
+    /// Requests of its kind are not tokenized here.
+    NotComparable,
+}
+
+/// What became of the first block of a prompt whose ids are exact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FirstBlockOutcome {
+    /// The engine stored it.
+    Stored,
+    /// The engine stored other tokens in its place.
+    Missing,
+    /// The engine stored the same tokens under another adapter or salt.
+    OtherScope,
+    /// Nothing can be said.
+    Unclear,
 }
 
 /// How one attempt to load a model ended.
@@ -143,6 +179,9 @@ pub struct TokenMetrics {
     failed: IntCounter,
     loads: IntCounterVec,
     models: IntGauge,
+    parity: IntGaugeVec,
+    canaries: IntCounterVec,
+    first_blocks: IntCounterVec,
 }
 
 impl TokenMetrics {
@@ -193,6 +232,24 @@ impl TokenMetrics {
             "Models whose tokenizer and template are loaded.",
         )?;
         registry.register(Box::new(models.clone()))?;
+        let parity = IntGaugeVec::new(
+            Opts::new(
+                "warmpath_tokenizer_parity",
+                "Whether engines make the token ids that are made here; absent while none could be asked.",
+            ),
+            &["model"],
+        )?;
+        registry.register(Box::new(parity.clone()))?;
+        let canaries = counters(
+            "warmpath_token_canaries_total",
+            "Canaries tokenized here and by an engine, by outcome.",
+            "outcome",
+        )?;
+        let first_blocks = counters(
+            "warmpath_first_blocks_total",
+            "First blocks of prompts that were cold when picked for, by what the engine stored.",
+            "outcome",
+        )?;
         let way = |source| Way {
             requests: requests.with_label_values(&[source]),
             durations: durations.with_label_values(&[source]),
@@ -208,6 +265,9 @@ impl TokenMetrics {
             failed: engine_call("failed"),
             loads,
             models,
+            parity,
+            canaries,
+            first_blocks,
         })
     }
 
@@ -230,6 +290,38 @@ impl TokenMetrics {
     /// A load ended.
     pub fn loaded(&self, outcome: LoadOutcome) {
         self.loads.with_label_values(&[outcome.as_str()]).inc();
+    }
+
+    /// A canary was compared, or was not.
+    pub fn canary(&self, outcome: CanaryOutcome) {
+        let outcome = match outcome {
+            CanaryOutcome::Equal => "equal",
+            CanaryOutcome::Differs => "differs",
+            CanaryOutcome::NotAsked => "not_asked",
+            CanaryOutcome::NotComparable => "not_comparable",
+        };
+        self.canaries.with_label_values(&[outcome]).inc();
+    }
+
+    /// What a request's engine stored is known, or will not be.
+    pub fn first_block(&self, outcome: FirstBlockOutcome) {
+        let outcome = match outcome {
+            FirstBlockOutcome::Stored => "stored",
+            FirstBlockOutcome::Missing => "missing",
+            FirstBlockOutcome::OtherScope => "other_scope",
+            FirstBlockOutcome::Unclear => "unclear",
+        };
+        self.first_blocks.with_label_values(&[outcome]).inc();
+    }
+
+    /// Whether a model's engines have our ids; `None` takes its series away. The name is one that configuration or
+    /// engines gave, never a client's.
+    pub fn set_parity(&self, model: &str, equal: Option<i64>) {
+        match equal {
+            Some(equal) => self.parity.with_label_values(&[model]).set(equal),
+            // An error says that there is none, which is what is wanted.
+            None => drop(self.parity.remove_label_values(&[model])),
+        }
     }
 
     /// So many distinct models are loaded.

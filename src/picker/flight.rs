@@ -12,7 +12,7 @@ use crate::extproc::pick::{Flight, Usage};
 use crate::metrics::picks::{Ended, EndpointSeries, PickMetrics, Prediction};
 use crate::routing::router::{Agreement, DoubtCause, Reservation, TrustChange};
 use crate::routing::tokens::TokenCount;
-use crate::tokens::TokenSource;
+use crate::tokens::{Provenance, TokenSource, Tokens};
 
 /// One pick. Dropping it gives the booking back and closes its record, however the stream ended.
 pub struct PickedFlight {
@@ -26,6 +26,13 @@ pub struct PickedFlight {
     rebuild: Wake,
     picked_at: Instant,
     ended: Ended,
+    proof: Option<Proof>,
+}
+
+/// Who made the request's token ids, and who wants to know what its engine stored of them.
+pub(super) struct Proof {
+    pub(super) tokens: Arc<Tokens>,
+    pub(super) provenance: Provenance,
 }
 
 impl PickedFlight {
@@ -37,6 +44,7 @@ impl PickedFlight {
         series: Option<Arc<EndpointSeries>>,
         rebuild: Wake,
         picked_at: Instant,
+        proof: Option<Proof>,
     ) -> Self {
         Self {
             destination,
@@ -47,6 +55,17 @@ impl PickedFlight {
             rebuild,
             picked_at,
             ended: Ended::Cut,
+            proof,
+        }
+    }
+
+    /// Has the request's first block looked at: its answer ended well where it was sent.
+    fn prove(&mut self) {
+        if self.record.outcome().served_by.is_none()
+            && let Some(proof) = self.proof.take()
+            && let Some(block) = self.reservation.as_ref().and_then(Reservation::first_block)
+        {
+            proof.tokens.ended(proof.provenance, block);
         }
     }
 
@@ -202,13 +221,13 @@ impl Drop for PickedFlight {
         let ended = self.ended;
         self.metrics.ended(ended);
         let is_success = matches!(self.record.outcome().status, Some(200..=299));
-        if ended == Ended::Completed
-            && is_success
-            && let Some(result) = self.prediction()
-        {
-            self.metrics.predicted(result);
-            self.record
-                .note(|outcome| outcome.prediction = Some(result));
+        if ended == Ended::Completed && is_success {
+            if let Some(result) = self.prediction() {
+                self.metrics.predicted(result);
+                self.record
+                    .note(|outcome| outcome.prediction = Some(result));
+            }
+            self.prove();
         }
         if let Some(reservation) = self.reservation.take() {
             reservation.end(Instant::now());

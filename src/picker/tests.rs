@@ -33,6 +33,7 @@ fn token_settings() -> crate::tokens::Settings {
         engine_timeout: Duration::from_secs(1),
         engine_concurrency: 1,
         bytes_per_token: 1.0,
+        canary_interval: Duration::ZERO,
     }
 }
 

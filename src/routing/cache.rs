@@ -27,8 +27,8 @@ use std::sync::Arc;
 use super::block::{BlockKey, BlockSize, block_key, root};
 use super::event::{EngineHash, KvEvent, Medium, Removed, Stored};
 use super::index::{SourceId, TOUCHED_AHEAD, Writer};
-use super::ledger::FeedId;
 use super::ledger::credit::Credits;
+use super::ledger::{FeedId, Root, SHOWN_TOKENS};
 use super::router::State;
 
 use orphans::{Orphan, Orphans};
@@ -105,6 +105,9 @@ struct Batch {
     stored: Vec<BlockKey>,
     changes: Vec<(Medium, Change)>,
     removed: Vec<BlockKey>,
+    /// Of these, the first blocks of sequences, and the last one itself.
+    roots: Vec<BlockKey>,
+    last_root: Option<Root>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -166,9 +169,13 @@ impl CacheView {
         }
         ledger.removed(self.feed.endpoint, &self.batch.removed);
         ledger.set_orphans(self.feed, self.orphans.blocks());
+        if let Some(last) = self.batch.last_root.take() {
+            ledger.rooted(self.feed, &self.batch.roots, last);
+        }
         drop(ledger);
         self.batch.stored.clear();
         self.batch.removed.clear();
+        self.batch.roots.clear();
         self.batch.applied
     }
 
@@ -267,6 +274,9 @@ impl CacheView {
         let mut key = parent;
         for (i, &hash) in event.hashes.iter().enumerate() {
             key = next_key(key, event, i);
+            if i == 0 && event.parent.is_none() {
+                self.note_root(pool, key, event);
+            }
             self.enter(pool, hash, key.map_or(Place::Unkeyed, Place::Keyed));
         }
         if self.orphans.is_empty() {
@@ -275,6 +285,21 @@ impl CacheView {
         let mut found = Vec::new();
         self.adopt(event, parent, &mut found);
         self.settle_all(found);
+    }
+
+    /// Notes the beginning of a sequence, by which a prompt's tokens are held to the engine's.
+    fn note_root(&mut self, pool: Pool, key: Option<BlockKey>, event: &Stored) {
+        let size = BlockSize::new(event.block_size);
+        let (Some(key), Some(size), Medium::Gpu) = (key, size, pool.medium) else {
+            return;
+        };
+        let first = event.tokens.iter().copied();
+        let block: Vec<u32> = first.take(size.get() as usize).collect();
+        self.batch.roots.push(key);
+        self.batch.last_root = Some(Root {
+            plain: block_key(root(size, None), &block, None),
+            tokens: block.into_iter().take(SHOWN_TOKENS).collect(),
+        });
     }
 
     /// Places what waited, and what waited for that, and so on.
@@ -452,6 +477,7 @@ impl CacheView {
         self.residents.clear();
         self.orphans.clear();
         self.credits.clear(&self.state.index);
+        self.state.ledger.lock().cleared(self.feed);
     }
 }
 

@@ -37,6 +37,7 @@ mod booking;
 mod choose;
 mod compare;
 pub(super) mod credit;
+mod parity;
 mod progress;
 mod refusals;
 #[cfg(test)]
@@ -46,6 +47,8 @@ pub(super) mod trust;
 pub(super) use choose::{Sent, Wanted};
 pub(super) use compare::{Comparison, Standing};
 use credit::Credits;
+pub use parity::FirstBlockStored;
+pub(super) use parity::{Root, SHOWN_TOKENS, Watch};
 pub use trust::{DoubtCause, TrustChange};
 
 /// Prefill speed while nothing is learnt anywhere: an 8B model on one older card.

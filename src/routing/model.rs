@@ -15,6 +15,8 @@ use super::template::{
 use super::tokenize::{EncodeError, Tokenizer, TokenizerError};
 use templates::Templates;
 
+pub use renderer::OwnRenderer;
+
 /// The files of a model folder that matter here, as bytes (reading them is the shell's work).
 #[derive(Clone, Debug, Default)]
 pub struct ModelFiles {
@@ -26,6 +28,8 @@ pub struct ModelFiles {
     pub chat_template: Option<String>,
     /// `config.json`
     pub config: Option<Vec<u8>>,
+    /// `tekken.json` or a `tokenizer.model.v*` lies beside them, by which engines choose Mistral's own tokenizer.
+    pub mistral: bool,
 }
 
 /// The engine's side of rendering: what differs between its versions and moments.
@@ -72,8 +76,8 @@ pub enum TokensError {
     #[error("the model has no chat template")]
     NoTemplate,
     /// The engine renders this model's chats with code of its own.
-    #[error("the engine renders chats of this model without a template: {0}")]
-    OwnRenderer(&'static str),
+    #[error("the engine renders chats of this model without a template: {}", .0.as_str())]
+    OwnRenderer(OwnRenderer),
     /// The body itself has no exact ids.
     #[error(transparent)]
     Inexact(#[from] Inexact),
@@ -96,7 +100,8 @@ impl TokensError {
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::NoTemplate => "no_template",
-            Self::OwnRenderer(_) => "own_renderer",
+            Self::OwnRenderer(OwnRenderer::Harmony) => HARMONY,
+            Self::OwnRenderer(OwnRenderer::Engine(_)) => "own_renderer",
             Self::Inexact(why) => why.reason(),
             Self::Unfit(Unfit::Media(_)) => "media",
             Self::Unfit(Unfit::Shape { .. }) => "unknown_shape",
@@ -109,6 +114,9 @@ impl TokensError {
     }
 }
 
+/// The reason by which it is known that nobody can be asked for a chat's ids.
+pub const HARMONY: &str = "harmony";
+
 /// Bytes for pieces of text seen before, where nobody says otherwise: about 5 M tokens.
 const CACHE_BYTES: usize = 64 << 20;
 
@@ -116,7 +124,7 @@ const CACHE_BYTES: usize = 64 << 20;
 pub struct Model {
     tokenizer: Tokenizer,
     templates: Templates,
-    own_renderer: Option<&'static str>,
+    own_renderer: Option<OwnRenderer>,
 }
 
 impl Model {
@@ -136,7 +144,7 @@ impl Model {
         let tokenizer_config = templates::object("tokenizer_config.json", &files.tokenizer_config)?;
         let config = templates::object("config.json", &files.config)?;
         let templates = Templates::load(&tokenizer_config, files.chat_template.as_deref())?;
-        let own_renderer = renderer::own(&config, &templates);
+        let own_renderer = renderer::own(&config, &templates, files.mistral);
         let tokenizer = Tokenizer::load(
             &files.tokenizer,
             files.tokenizer_config.as_deref(),
@@ -266,8 +274,15 @@ impl Model {
     }
 
     /// Why the engine, not a template, renders this model's chats; `None` when a template does.
-    pub fn own_renderer(&self) -> Option<&'static str> {
+    pub fn own_renderer(&self) -> Option<OwnRenderer> {
         self.own_renderer
+    }
+
+    /// A template of it looks at the clock, so that what it prints is not the same for ever.
+    pub fn tells_time(&self) -> bool {
+        let templates = [false, true].map(|with_tools| self.templates.select(with_tools));
+        let mut templates = templates.into_iter().flatten();
+        templates.any(|template| template.mentions("strftime_now"))
     }
 
     /// The template for a chat with or without tools.

@@ -22,9 +22,9 @@ use super::ledger::credit::Credits;
 use super::ledger::{FeedId, Ledger, Prefill, Sent, Wanted};
 use super::tokens::TokenCount;
 
-pub use super::ledger::{DoubtCause, TrustChange};
+pub use super::ledger::{DoubtCause, FirstBlockStored, TrustChange};
 pub use compared::{Agreement, Compared};
-pub use reservation::Reservation;
+pub use reservation::{FirstBlock, Reservation};
 
 use prompts::Prompts;
 

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{ModelSource, ServedModel, Settings};
 
@@ -48,6 +48,26 @@ pub(super) struct Entry {
 pub(super) struct Table {
     names: FxHashMap<Box<str>, Arc<Entry>>,
     sole: Option<Arc<Entry>>,
+    subjects: Vec<Subject>,
+}
+
+/// A tokenizer as it is known here and at engines: all names that mean the same places and the same name there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Subject {
+    /// A name that configuration or engines gave it.
+    pub(super) name: Arc<str>,
+    /// What that name means.
+    pub(super) entry: Arc<Entry>,
+    /// Its engines, by what should make them alike.
+    pub(super) groups: Vec<Group>,
+}
+
+/// Engines that serve a model in one version from one root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Group {
+    pub(super) version: Option<(u32, u32)>,
+    pub(super) root: Option<Arc<str>>,
+    pub(super) engines: Vec<SocketAddr>,
 }
 
 impl Catalog {
@@ -87,7 +107,54 @@ impl Catalog {
                 .entry(name.as_str().into())
                 .or_insert_with(|| Arc::new(configured(name, source, sole.as_deref())));
         }
-        Table { names, sole }
+        let subjects = self.subjects(&names);
+        Table {
+            names,
+            sole,
+            subjects,
+        }
+    }
+
+    /// The tokenizers that the names mean, each once.
+    fn subjects(&self, names: &FxHashMap<Box<str>, Arc<Entry>>) -> Vec<Subject> {
+        let mut sorted: Vec<_> = names.iter().collect();
+        // A model goes before its adapters, and the name that engines know before another.
+        sorted.sort_unstable_by_key(|(name, entry)| {
+            let is_other = ***name != *entry.served_as;
+            (entry.adapter.is_some(), is_other, *name)
+        });
+        let mut seen = FxHashSet::default();
+        sorted
+            .into_iter()
+            .filter(|(_, entry)| seen.insert((&entry.served_as, &entry.places)))
+            .map(|(name, entry)| Subject {
+                name: (**name).into(),
+                entry: Arc::clone(entry),
+                groups: self.groups(entry),
+            })
+            .collect()
+    }
+
+    fn groups(&self, entry: &Entry) -> Vec<Group> {
+        let mut groups: BTreeMap<_, Vec<SocketAddr>> = BTreeMap::new();
+        for engine in &entry.engines {
+            let Some(served) = self.engines.get(engine) else {
+                continue;
+            };
+            let mut models = served.models.iter();
+            let model = models.find(|model| *model.id == *entry.served_as);
+            let root = model.and_then(|model| model.root.as_deref());
+            let alike = groups.entry((served.version, root)).or_default();
+            alike.push(*engine);
+        }
+        let groups = groups.into_iter();
+        groups
+            .map(|((version, root), engines)| Group {
+                version,
+                root: root.map(Arc::from),
+                engines,
+            })
+            .collect()
     }
 
     /// Base models by name, with all that the engines serving them say.
@@ -175,6 +242,11 @@ impl Table {
         model
             .and_then(|name| self.names.get(name))
             .or(self.sole.as_ref())
+    }
+
+    /// Every tokenizer that a name means.
+    pub(super) fn subjects(&self) -> &[Subject] {
+        &self.subjects
     }
 
     /// Every list of places in which a tokenizer is to be looked for, each once.

@@ -17,11 +17,12 @@ use rustc_hash::FxHashMap;
 use tokio::sync::Semaphore;
 use tokio::time::timeout_at;
 use tracing::debug;
-use xxhash_rust::xxh3::xxh3_128;
+use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use self::memory::Memory;
 use self::shape::{Prompt, prompts};
 use super::catalog::Entry;
+use super::unix_time;
 use crate::metrics::token_sources::{Degradation, EngineCall, TokenMetrics};
 use crate::routing::request::Api;
 
@@ -34,6 +35,13 @@ const MAX_ANSWER_BYTES: usize = 32 << 20;
 
 /// How long an engine that failed is left alone: a request waits for a dead engine only now and then.
 const PAUSE: Duration = Duration::from_secs(5);
+
+/// How long an engine may take for a canary: nobody waits for it.
+const CANARY_PATIENCE: Duration = Duration::from_secs(5);
+
+/// For so long an answer is remembered at most, since a template may print the date. It changes at midnight in the
+/// engine's time zone, and those differ by quarters of an hour.
+const SAME_DAY_SECONDS: i64 = 900;
 
 /// Asks engines.
 pub(super) struct EngineTokenizer {
@@ -110,7 +118,8 @@ impl EngineTokenizer {
         payload: Vec<u8>,
         authorization: Option<&str>,
     ) -> Result<(Arc<[u32]>, EngineCall), Degradation> {
-        let key = xxh3_128(&payload);
+        let quarter = unix_time() / SAME_DAY_SECONDS;
+        let key = xxh3_128_with_seed(&payload, quarter.unsigned_abs());
         if let Some(tokens) = self.memory.lock().get(key) {
             return Ok((tokens, EngineCall::Cached));
         }
@@ -136,6 +145,37 @@ impl EngineTokenizer {
                 Err(reason)
             }
         }
+    }
+
+    /// What an engine would be asked for a request of one prompt.
+    ///
+    /// # Errors
+    /// When `/tokenize` takes no such request.
+    pub(super) fn payload(
+        &self,
+        entry: &Entry,
+        api: Api,
+        body: &[u8],
+    ) -> Result<Vec<u8>, Degradation> {
+        match prompts(api, entry, body)?.into_iter().next() {
+            Some(Prompt::Ask(payload, _cut)) => Ok(payload),
+            Some(Prompt::Ids(_)) | None => Err(Degradation::NoEngineForm),
+        }
+    }
+
+    /// A certain engine's ids of a payload, with more patience than requests have; neither its places nor its
+    /// memory are theirs.
+    ///
+    /// # Errors
+    /// The reason why there are none.
+    pub(super) async fn canary(
+        &self,
+        engine: SocketAddr,
+        payload: Vec<u8>,
+    ) -> Result<Vec<u32>, Degradation> {
+        tokio::time::timeout(CANARY_PATIENCE, self.ask(engine, payload, None))
+            .await
+            .unwrap_or(Err(Degradation::EngineTimeout))
     }
 
     /// One of the engines that did not fail a moment ago, by chance.
@@ -178,6 +218,9 @@ impl EngineTokenizer {
             debug!(%engine, status = status.as_u16(), "engine gives no tokens");
             return Err(match status.as_u16() {
                 404 | 405 => Degradation::EngineWithoutTokenize,
+                401 | 403 => Degradation::EngineDenied,
+                // It is too slow or too busy, which says nothing of the request.
+                408 | 429 => Degradation::EngineFailed,
                 400..=499 => Degradation::EngineRefused,
                 500..=599 => Degradation::EngineFailed,
                 _ => Degradation::EngineUnreadable,

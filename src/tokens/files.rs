@@ -97,7 +97,31 @@ pub(super) fn read_folder(folder: &Path) -> Result<Option<ModelFiles>, ReadError
             Err(source) => return Err(ReadError::Io { name, source }),
         }
     }
-    Ok(Some(found.into_files()))
+    let mistral = has_mistral_tokenizer(folder).map_err(|source| ReadError::Io {
+        name: MISTRAL_TOKENIZER,
+        source,
+    })?;
+    Ok(Some(ModelFiles {
+        mistral,
+        ..found.into_files()
+    }))
+}
+
+/// A file by which engines choose Mistral's own tokenizer.
+const MISTRAL_TOKENIZER: &str = "tekken.json";
+/// The older kind of it, before its number.
+const MISTRAL_OLD_TOKENIZER: &str = "tokenizer.model.v";
+
+/// Whether such a file is there; what is in it does not matter here.
+fn has_mistral_tokenizer(folder: &Path) -> io::Result<bool> {
+    for entry in std::fs::read_dir(folder)? {
+        let name = entry?.file_name();
+        let name = name.to_string_lossy();
+        if name == MISTRAL_TOKENIZER || name.starts_with(MISTRAL_OLD_TOKENIZER) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// A file's content, `None` if there is no such file.

@@ -47,6 +47,8 @@ pub(super) struct Loaded {
 #[derive(Default)]
 pub(super) struct Store {
     slots: RwLock<FxHashMap<ModelSource, Slot>>,
+    /// Rung when what has become of a place changed.
+    pub(super) changed: Notify,
 }
 
 #[derive(Clone)]
@@ -278,6 +280,7 @@ impl Loader {
             loaded_models(&slots)
         };
         self.metrics.set_models(models);
+        self.store.changed.notify_one();
     }
 
     /// Drops what nobody has wanted for a while.

@@ -98,7 +98,7 @@ fn every_key_reaches_its_setting() {
          reports: {path: /prometheus/metrics, idle_interval: 10s}\n\
          kv_events: {live_port: 1, replay_port: 2, replay_timeout: 3s, guess_timeout: 4s, max_orphans: 5}\n\
          tokenizers:\n  models: {a: {directory: /m}, b: {hub: org/b@main}}\n  directory: /d\n  hub: false\n\
-         \x20 cache_directory: /c\n  cache_size: 1MiB\n  engine_timeout: 6s\n  engine_concurrency: 7\n  bytes_per_token: 3.5\n\
+         \x20 cache_directory: /c\n  cache_size: 1MiB\n  engine_timeout: 6s\n  engine_concurrency: 7\n  bytes_per_token: 3.5\n  canary_interval: 0s\n\
          limits: {max_body: 1KiB, max_exchanges: 8, max_buffered: 2KiB, pick_timeout: 9s, body_timeout: 10s}\n",
     )
     .unwrap();
@@ -125,6 +125,7 @@ fn every_key_reaches_its_setting() {
         ),
         (1 << 20, 7)
     );
+    assert_eq!(settings.tokens.canary_interval, Duration::ZERO);
     assert_eq!(settings.wire.default_body_mode, BodyMode::Buffered);
     assert_eq!(
         (settings.wire.max_body_bytes, settings.wire.max_exchanges),

@@ -92,7 +92,7 @@ pub(crate) fn model_files(name: &str, template: Option<&str>) -> Option<ModelFil
             String::from_utf8(bytes(&format!("data/tokenizers/chat-templates/{path}")).unwrap())
                 .unwrap()
         }),
-        config: None,
+        ..ModelFiles::default()
     })
 }
 

@@ -9,6 +9,7 @@ mod departures;
 mod guards;
 mod lasting;
 mod modes;
+mod parity;
 mod pool;
 mod ranks;
 mod refusals;

@@ -235,6 +235,11 @@ impl View for Observed {
         self.view.clear();
     }
 
+    fn restarted(&mut self) {
+        self.adapter_blocks.clear();
+        self.view.restarted();
+    }
+
     fn forget_replaced_adapters(&mut self) {
         let replaced = self.replaced.borrow().clone();
         for (adapter, times) in &replaced {

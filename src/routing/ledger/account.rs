@@ -17,6 +17,7 @@ use super::super::tokens::TokenCount;
 use super::BookingId;
 use super::compare::{Removals, is_absent};
 use super::credit::Credits;
+use super::parity::Roots;
 use super::progress::Progress;
 use super::refusals::Refusals;
 use super::trust::Trust;
@@ -80,6 +81,7 @@ pub(super) struct Account {
     pub(super) refusals: Refusals,
     pub(super) removals: Removals,
     pub(super) trust: Trust,
+    pub(super) roots: Roots,
 }
 
 impl Account {
@@ -108,6 +110,7 @@ impl Account {
             refusals: Refusals::default(),
             removals: Removals::default(),
             trust: Trust::default(),
+            roots: Roots::default(),
         }
     }
 

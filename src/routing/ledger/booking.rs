@@ -8,6 +8,7 @@
 
 use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::super::block::BlockKey;
@@ -17,7 +18,7 @@ use super::super::router::prompts::{Chain, Found};
 use super::super::tokens::TokenCount;
 use super::account::Flight;
 use super::compare::{Foreseen, Reach};
-use super::{BookingId, Ledger, Prefill};
+use super::{BookingId, Ledger, Prefill, Watch};
 
 /// A request on its endpoint.
 #[derive(Debug)]
@@ -40,6 +41,7 @@ pub(super) struct Booking {
     work: u64,
     /// What its answer is compared with, if that can be compared.
     foreseen: Option<Foreseen>,
+    first_block: Option<Arc<Watch>>,
 }
 
 impl Booking {
@@ -66,6 +68,11 @@ impl Booking {
 
     pub(super) fn is_prefilled(&self) -> bool {
         self.prefilled
+    }
+
+    /// Its first block, where what becomes of it tells something.
+    pub(super) fn first_block(&self) -> Option<Arc<Watch>> {
+        self.first_block.clone()
     }
 
     pub(super) fn is_detached(&self) -> bool {
@@ -158,6 +165,7 @@ impl Ledger {
             since: terms.now,
             work: 0,
             foreseen: None,
+            first_block: None,
         };
         let ahead = self.account(id)?.queued;
         let in_chains: TokenCount = terms.chains.iter().map(|chain| chain.prompt).sum();
@@ -177,6 +185,10 @@ impl Ledger {
         account.booked += 1;
         account.note_busy(terms.now);
         account.progress.booked(terms.now);
+        // What does not look into the cache is computed whether or not it is there.
+        if terms.prefill == Prefill::Uncached {
+            booking.first_block = account.watch_first_block(terms.chains, &matches);
+        }
         self.bookings.insert(booking_id, booking);
         Some(booking_id)
     }
@@ -263,9 +275,10 @@ impl Ledger {
         else {
             return;
         };
-        if account.id != id {
+        if account.id != id || keys.is_empty() {
             return;
         }
+        account.roots.note_store();
         account.trust.announced(keys);
         if account.flights.is_empty() {
             return;

@@ -43,6 +43,7 @@ fn small(config: &str, chat_template: Option<&str>, tokenizer_config: &str) -> M
         tokenizer_config: Some(tokenizer_config.as_bytes().to_vec()),
         chat_template: chat_template.map(str::to_owned),
         config: Some(config.as_bytes().to_vec()),
+        mistral: false,
     })
     .unwrap()
 }
@@ -154,7 +155,6 @@ fn what_only_the_engine_can_tell_is_an_error_with_a_reason() {
     let template = Some("{{ messages[0].content }}");
     assert_eq!(reason(&small("{}", None, "{}"), HI), "no_template");
     for config in [
-        r#"{"model_type": "gpt_oss"}"#,
         r#"{"model_type": "deepseek_v32"}"#,
         r#"{"architectures": ["DeepseekV4ForCausalLM"]}"#,
         r#"{"model_type": "mistral3"}"#,
@@ -168,12 +168,91 @@ fn what_only_the_engine_can_tell_is_an_error_with_a_reason() {
             [[0]]
         );
     }
-    let harmony = Some("<|start|>system<|channel|>");
-    assert_eq!(reason(&small("{}", harmony, "{}"), HI), "own_renderer");
     let plain = small(r#"{"model_type": "qwen3"}"#, template, "{}");
     assert_eq!(rendered(&plain, HI).unwrap(), "Hi");
     let refuses = small("{}", Some("{{ raise_exception('no') }}"), "{}");
     assert_eq!(reason(&refuses, HI), "template_refused");
+}
+
+/// By vLLM's registries of tokenizers and renderers (`--tokenizer-mode auto`), by model type or architecture.
+#[test]
+fn every_renderer_of_the_engine_s_own_is_known_by_type_or_architecture() {
+    let template = Some("{{ messages[0].content }}");
+    let reason = |config: &str| {
+        sequences(&small(config, template, "{}"), Api::Chat, HI)
+            .map_err(|error| error.reason())
+            .err()
+    };
+    let own = [
+        "Grok1ForCausalLM",
+        "MoonshotKimiaForCausalLM",
+        "QwenVLForConditionalGeneration",
+        "DeepseekV32ForCausalLM",
+        "DeepseekV4ForCausalLM",
+        "DeepseekV41ForCausalLM",
+        "KimiK3ForConditionalGeneration",
+        "InklingForCausalLM",
+        "InklingForConditionalGeneration",
+        "Cohere2ForCausalLM",
+        "MistralForCausalLM",
+        "PixtralForConditionalGeneration",
+    ];
+    for architecture in own {
+        let config = format!(r#"{{"architectures": ["{architecture}"]}}"#);
+        assert_eq!(reason(&config), Some("own_renderer"), "{architecture}");
+    }
+    let by_template = [
+        "Qwen2VLForConditionalGeneration",
+        "Qwen3ForCausalLM",
+        "LlamaForCausalLM",
+        "DeepseekV3ForCausalLM",
+        "KimiK25ForConditionalGeneration",
+        "Glm4MoeForCausalLM",
+        "Gemma3ForConditionalGeneration",
+    ];
+    for architecture in by_template {
+        let config = format!(r#"{{"architectures": ["{architecture}"]}}"#);
+        assert_eq!(reason(&config), None, "{architecture}");
+    }
+    for name in ["opuslm", "opuslm_dialogue", "step_audio_2", "kimi_audio"] {
+        let config = format!(r#"{{"model_type": "{name}"}}"#);
+        assert_eq!(reason(&config), Some("own_renderer"), "{name}");
+    }
+}
+
+#[test]
+fn harmony_is_chosen_by_its_model_type_alone_and_by_the_template_where_none_is_told() {
+    let harmony = Some("<|start|>system<|channel|>");
+    let reason = |config: &str, template| {
+        let model = small(config, template, "{}");
+        let chat = sequences(&model, Api::Chat, HI).map_err(|error| error.reason());
+        // Texts are tokenized here all the same.
+        assert!(sequences(&model, Api::Completions, r#"{"prompt": "a"}"#).is_ok());
+        chat.err()
+    };
+    let plain = Some("{{ messages[0].content }}");
+    assert_eq!(
+        reason(r#"{"model_type": "gpt_oss"}"#, plain),
+        Some("harmony")
+    );
+    assert_eq!(reason("{}", harmony), Some("harmony"));
+    assert_eq!(reason(r#"{"model_type": "gpt_oss_ng"}"#, harmony), None);
+    assert_eq!(reason(r#"{"model_type": "qwen3"}"#, harmony), None);
+}
+
+#[test]
+fn mistrals_own_tokenizer_counts_where_its_files_are() {
+    let model = |mistral| {
+        Model::load(&ModelFiles {
+            chat_template: Some("{{ messages[0].content }}".to_owned()),
+            mistral,
+            ..files()
+        })
+        .unwrap()
+    };
+    let chat = |mistral| sequences(&model(mistral), Api::Chat, HI);
+    assert_eq!(chat(true).unwrap_err().reason(), "own_renderer");
+    assert_eq!(chat(false).unwrap(), [[13_048]]);
 }
 
 #[test]

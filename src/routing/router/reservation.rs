@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::super::ledger::{BookingId, Sent, Served};
+use super::super::endpoint::EndpointId;
+use super::super::ledger::{BookingId, FirstBlockStored, Sent, Served, Watch};
 use super::super::tokens::TokenCount;
 use super::{Compared, Prepared, State};
 
@@ -144,6 +145,17 @@ impl Reservation {
         self.state.compare(booking, cached, now)
     }
 
+    /// The watch on the request's first block; `None` where what becomes of that tells nothing. It outlives the
+    /// reservation, because events may come a little later than the answer's end.
+    pub fn first_block(&self) -> Option<FirstBlock> {
+        let (endpoint, watch) = self.state.ledger.lock().watch_of(self.booking?)?;
+        Some(FirstBlock {
+            state: Arc::clone(&self.state),
+            endpoint,
+            watch,
+        })
+    }
+
     /// There will be no response phase: the booking stays until KV events cover it,
     /// or until the prefill time learnt for that endpoint has passed.
     pub fn detach(mut self, now: Instant) {
@@ -175,6 +187,32 @@ impl Reservation {
         if let Some(booking) = self.booking.take() {
             self.state.ledger.lock().end(booking);
         }
+    }
+}
+
+/// A request's first block at the endpoint that got it.
+pub struct FirstBlock {
+    state: Arc<State>,
+    endpoint: EndpointId,
+    watch: Arc<Watch>,
+}
+
+impl FirstBlock {
+    /// What has become of it by now. Once [`FirstBlockStored::Yes`] it stays so.
+    pub fn stored(&self) -> FirstBlockStored {
+        // The index is asked first: the two locks are never held together.
+        let found = self.state.index.lookup(&[self.watch.key()]);
+        let ledger = self.state.ledger.lock();
+        ledger.first_block(self.endpoint, &self.watch, &found)
+    }
+}
+
+impl fmt::Debug for FirstBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FirstBlock")
+            .field("endpoint", &self.endpoint)
+            .field("watch", &self.watch)
+            .finish_non_exhaustive()
     }
 }
 

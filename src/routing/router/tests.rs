@@ -17,6 +17,7 @@ mod herd;
 mod lasting;
 mod learnt;
 mod ledger;
+mod parity;
 mod progress;
 mod ranks;
 mod refusals;

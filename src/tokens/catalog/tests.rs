@@ -11,6 +11,7 @@ fn settings() -> Settings {
         engine_timeout: Duration::from_secs(1),
         engine_concurrency: 1,
         bytes_per_token: 4.0,
+        canary_interval: Duration::ZERO,
     }
 }
 

@@ -51,7 +51,7 @@ type Case = (
     u64,
 );
 
-const CASES: [Case; 17] = [
+const CASES: [Case; 19] = [
     ("WarmpathPickersAway", &[], 1),
     (
         "WarmpathPickersAway",
@@ -232,6 +232,19 @@ const CASES: [Case; 17] = [
             "1x60",
         )],
         1,
+    ),
+    (
+        "WarmpathTokensDiffer",
+        &[
+            ("warmpath_tokenizer_parity", "pod=\"a\",model=\"m\"", "1x60"),
+            ("warmpath_tokenizer_parity", "pod=\"b\",model=\"m\"", "0x60"),
+        ],
+        1,
+    ),
+    (
+        "WarmpathTokensDiffer",
+        &[("warmpath_tokenizer_parity", "pod=\"a\",model=\"m\"", "1x60")],
+        0,
     ),
 ];
 
