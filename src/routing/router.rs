@@ -20,10 +20,12 @@ use super::index::PrefixIndex;
 use super::ledger::{FeedId, Ledger, Prefill, Sent, Wanted};
 use super::tokens::TokenCount;
 
+pub use contents::Contents;
 pub use reservation::Reservation;
 
 use prompts::Prompts;
 
+mod contents;
 pub(super) mod prompts;
 mod reservation;
 #[cfg(test)]
