@@ -5,9 +5,11 @@
 //! worth keeping go to the front (0.31 and later). One block of the pool is never handed out, vLLM's null block.
 
 use rustc_hash::FxHashMap;
+use serde::Serializer;
 
 use super::free_list::{BlockId, FreeList};
-use crate::routing::event::EngineHash;
+use crate::routing::block::BlockKey;
+use crate::routing::event::{EngineHash, Medium};
 
 #[derive(Clone, Default)]
 struct Block {
@@ -24,22 +26,47 @@ enum Copies {
     Several(Vec<BlockId>),
 }
 
+/// One content.
+struct Content {
+    copies: Copies,
+    key: BlockKey,
+}
+
 /// One cached content, as the debug route shows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct CachedBlock {
     /// The name that KV events give it.
     pub hash: u64,
+    /// The picker's own name for it, made of the same tokens, adapter and salt: what its view must hold. In JSON as
+    /// 16 hexadecimal digits.
+    #[serde(serialize_with = "as_hex")]
+    pub key: BlockKey,
+    /// Where it lies; in JSON as events call it.
+    #[serde(serialize_with = "as_events_call_it")]
+    pub medium: Medium,
     /// Physical blocks that hold it: what a reader of the events must have counted.
     pub copies: usize,
     /// Running requests that hold one of them.
     pub users: usize,
 }
 
-/// The pool. About 60 bytes a block when all of them are cached.
+fn as_hex<S: Serializer>(key: &BlockKey, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&format_args!("{:016x}", key.0))
+}
+
+fn as_events_call_it<S: Serializer>(medium: &Medium, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(match medium {
+        Medium::Gpu => "GPU",
+        Medium::Cpu => "CPU",
+        Medium::Storage => "STORAGE",
+    })
+}
+
+/// The pool. About 70 bytes a block when all of them are cached.
 pub(super) struct BlockCache {
     blocks: Vec<Block>,
     free: FreeList,
-    by_hash: FxHashMap<EngineHash, Copies>,
+    by_hash: FxHashMap<EngineHash, Content>,
 }
 
 #[expect(
@@ -72,7 +99,7 @@ impl BlockCache {
     pub(super) fn longest_prefix(&self, hashes: &[EngineHash]) -> Vec<BlockId> {
         hashes
             .iter()
-            .map_while(|hash| match self.by_hash.get(hash)? {
+            .map_while(|hash| match &self.by_hash.get(hash)?.copies {
                 Copies::One(id) => Some(*id),
                 Copies::Several(ids) => ids.first().copied(),
             })
@@ -104,18 +131,16 @@ impl BlockCache {
     }
 
     /// A block became full: from now on it can be hit.
-    pub(super) fn register(&mut self, id: BlockId, hash: EngineHash) {
+    pub(super) fn register(&mut self, id: BlockId, hash: EngineHash, key: BlockKey) {
         self.blocks[id].hash = Some(hash);
-        match self.by_hash.get_mut(&hash) {
-            None => {
-                self.by_hash.insert(hash, Copies::One(id));
-            }
-            Some(Copies::Several(ids)) => ids.push(id),
-            Some(copies @ Copies::One(_)) => {
-                if let Copies::One(first) = *copies {
-                    *copies = Copies::Several(vec![first, id]);
-                }
-            }
+        let Some(content) = self.by_hash.get_mut(&hash) else {
+            let copies = Copies::One(id);
+            self.by_hash.insert(hash, Content { copies, key });
+            return;
+        };
+        match &mut content.copies {
+            Copies::Several(ids) => ids.push(id),
+            Copies::One(first) => content.copies = Copies::Several(vec![*first, id]),
         }
     }
 
@@ -152,24 +177,27 @@ impl BlockCache {
         let mut all: Vec<_> = self
             .by_hash
             .iter()
-            .map(|(hash, copies)| {
-                let ids = match copies {
+            .map(|(hash, content)| {
+                let ids = match &content.copies {
                     Copies::One(id) => std::slice::from_ref(id),
                     Copies::Several(ids) => ids.as_slice(),
                 };
                 CachedBlock {
                     hash: hash.0,
+                    key: content.key,
+                    medium: Medium::Gpu,
                     copies: ids.len(),
                     users: ids.iter().map(|&id| self.blocks[id].users).sum(),
                 }
             })
             .collect();
-        all.sort_unstable();
+        all.sort_unstable_by_key(|block| block.hash);
         all
     }
 
     fn forget_copy(&mut self, hash: EngineHash, id: BlockId) {
-        let last = match self.by_hash.get_mut(&hash) {
+        let content = self.by_hash.get_mut(&hash);
+        let last = match content.map(|content| &mut content.copies) {
             Some(Copies::Several(ids)) => {
                 ids.retain(|&copy| copy != id);
                 ids.is_empty()
@@ -192,7 +220,7 @@ mod tests {
             .iter()
             .map(|&hash| {
                 let (id, _) = cache.take().unwrap();
-                cache.register(id, EngineHash(hash));
+                cache.register(id, EngineHash(hash), BlockKey(!hash));
                 id
             })
             .collect()

@@ -58,8 +58,8 @@ impl Model {
         request.check(self.settings.max_model_len)?;
         let id = RequestId(self.next_id);
         self.next_id += 1;
-        let block_size = self.settings.block_size.get() as usize;
-        let sequence = Sequence::new(id, request, block_size, self.settings.seed, now);
+        let settings = &self.settings;
+        let sequence = Sequence::new(id, request, settings.block_size, settings.seed, now);
         self.scheduler.waiting.push_back(sequence);
         Ok(id)
     }
@@ -130,7 +130,7 @@ impl Model {
     fn sample(&mut self, sequence: &mut Sequence, now: Instant) -> Output {
         let settings = &self.settings;
         let first = sequence.generated() == 0;
-        let token = sequence.generate(&settings.vocabulary, settings.block_size.get() as usize);
+        let token = sequence.generate(&settings.vocabulary, settings.block_size);
         self.totals.generation_tokens += 1;
         let prefilled = first.then(|| {
             let started = sequence.first_scheduled.unwrap_or(now);

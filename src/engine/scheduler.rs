@@ -232,8 +232,9 @@ fn register_full_blocks(
         return;
     }
     let blocks = sequence.blocks.get(from..to).unwrap_or_default();
-    for (&id, &hash) in blocks.iter().zip(hashes) {
-        cache.register(id, hash);
+    let keys = sequence.keys.get(from..to).unwrap_or_default();
+    for ((&id, &hash), &key) in blocks.iter().zip(hashes).zip(keys) {
+        cache.register(id, hash, key);
     }
     let scope = &sequence.request.scope;
     let extras = match (from, &scope.salt) {

@@ -6,8 +6,8 @@ use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
 use super::free_list::BlockId;
 use super::model::{Request, RequestId};
-use crate::routing::block::Scope;
-use crate::routing::event::EngineHash;
+use crate::routing::block::{BlockKey, BlockSize, Scope, block_key, root};
+use crate::routing::event::{BlockExtra, EngineHash};
 
 /// The hash before the first block. Equal in every engine, as vLLM's is since 0.29, and not
 /// the seed of the picker's own keys, so that no test passes by comparing the two.
@@ -22,6 +22,8 @@ pub(super) struct Sequence {
     pub(super) prompt_len: usize,
     /// One for each full block of `tokens`.
     pub(super) hashes: Vec<EngineHash>,
+    /// The picker's names for the same blocks: nothing here is decided by them.
+    pub(super) keys: Vec<BlockKey>,
     /// The blocks it holds, in order; empty while it waits.
     pub(super) blocks: Vec<BlockId>,
     /// How many of them are full and announced (or were hit).
@@ -45,11 +47,12 @@ impl Sequence {
     pub(super) fn new(
         id: RequestId,
         mut request: Request,
-        block_size: usize,
+        block_size: BlockSize,
         seed: u64,
         now: Instant,
     ) -> Self {
         let tokens = std::mem::take(&mut request.prompt);
+        let blocks = tokens.len() / block_size.get() as usize + 1;
         let mut bytes = Vec::with_capacity(tokens.len() * size_of::<u32>());
         for token in &tokens {
             bytes.extend_from_slice(&token.to_le_bytes());
@@ -57,7 +60,8 @@ impl Sequence {
         let mut sequence = Self {
             id,
             prompt_len: tokens.len(),
-            hashes: Vec::with_capacity(tokens.len() / block_size + 1),
+            hashes: Vec::with_capacity(blocks),
+            keys: Vec::with_capacity(blocks),
             tokens,
             blocks: Vec::new(),
             registered: 0,
@@ -90,7 +94,7 @@ impl Sequence {
         clippy::cast_possible_truncation,
         reason = "the remainder is below the number of choices, which is a usize"
     )]
-    pub(super) fn generate(&mut self, choices: &[u32], block_size: usize) -> u32 {
+    pub(super) fn generate(&mut self, choices: &[u32], block_size: BlockSize) -> u32 {
         let position = self.generated();
         let token = self
             .request
@@ -124,15 +128,33 @@ impl Sequence {
             .to_vec()
     }
 
-    fn hash_full_blocks(&mut self, block_size: usize) {
-        let done = self.hashes.len() * block_size;
-        let unhashed = self.tokens.get(done..).unwrap_or_default();
-        for block in unhashed.chunks_exact(block_size) {
+    fn hash_full_blocks(&mut self, block_size: BlockSize) {
+        let tokens_a_block = block_size.get() as usize;
+        let done = self.hashes.len() * tokens_a_block;
+        let scope = &self.request.scope;
+        for block in (self.tokens.get(done..).unwrap_or_default()).chunks_exact(tokens_a_block) {
             let parent = self.hashes.last().copied();
-            self.hashes
-                .push(block_hash(parent, block, &self.request.scope));
+            self.hashes.push(block_hash(parent, block, scope));
+            let key = match self.keys.last() {
+                Some(&parent) => block_key(parent, block, None),
+                None => first_key(block_size, block, scope),
+            };
+            self.keys.push(key);
         }
     }
+}
+
+/// The picker's name of a sequence's first block.
+fn first_key(block_size: BlockSize, tokens: &[u32], scope: &Scope) -> BlockKey {
+    let extra = BlockExtra {
+        salt: scope.salt.as_deref().map(str::to_owned),
+        ..BlockExtra::default()
+    };
+    block_key(
+        root(block_size, scope.adapter.as_deref()),
+        tokens,
+        Some(&extra),
+    )
 }
 
 /// The name of a block: parent, tokens, adapter, and in the first block the salt.

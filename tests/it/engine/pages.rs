@@ -1,9 +1,11 @@
 //! Claims about what the simulated engine says of itself: metrics, models, blocks, and what it does when told to fail.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
+use warmpath::routing::block::{BlockSize, Scope, prompt_keys};
 
 use super::Engine;
 
@@ -90,18 +92,28 @@ async fn engine_tells_its_models_version_and_event_sources() {
 }
 
 #[tokio::test]
-async fn engine_shows_its_blocks_and_forgets_them_when_reset() {
-    let engine = Engine::start(&[]).await;
+async fn engine_shows_its_blocks_by_the_pickers_keys_and_forgets_them_when_reset() {
+    let engine = Engine::start(&["--lora", "sql"]).await;
     let prompt: Vec<u32> = (0..33).collect();
-    engine
-        .post(
-            "/v1/completions",
-            json!({"prompt": prompt, "max_tokens": 1}),
-        )
-        .await;
+    let body = json!({"prompt": prompt, "max_tokens": 1, "model": "sql", "cache_salt": "t"});
+    engine.post("/v1/completions", body).await;
     let blocks: Value = serde_json::from_str(&engine.get("/sim/blocks").await).unwrap();
     assert_eq!(blocks.as_array().unwrap().len(), 2);
-    assert_eq!(blocks[0]["copies"], 1);
+    let scope = Scope {
+        adapter: Some("sql".into()),
+        salt: Some("t".into()),
+    };
+    let keys = prompt_keys(&prompt, BlockSize::DEFAULT, &scope);
+    let expected = keys.iter().map(|key| format!("{:016x}", key.0));
+    let shown = |block: &Value| {
+        assert_eq!(
+            (&block["copies"], &block["medium"]),
+            (&json!(1), &json!("GPU"))
+        );
+        block["key"].as_str().unwrap().to_owned()
+    };
+    let shown: BTreeSet<_> = blocks.as_array().unwrap().iter().map(shown).collect();
+    assert_eq!(shown, expected.collect());
     engine.send("/reset_prefix_cache", &json!({})).await;
     assert_eq!(engine.get("/sim/blocks").await, "[]");
 }
