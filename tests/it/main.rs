@@ -43,6 +43,8 @@ mod demo;
 
 // Claims about what a client sees.
 mod path;
+// What goes wrong with cache state, fault by fault: what is foreseen before, during and after.
+mod faults;
 // The same with the pool in Kubernetes: a real API server, the chart, the examples.
 mod kubernetes;
 
