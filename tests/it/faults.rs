@@ -145,7 +145,7 @@ impl Case {
         let (name, _) = self.stage.engines[0].endpoints()[0].clone();
         let what = format!("{}: {name} is {state} ({cause})", self.fault);
         until(&what, async || {
-            let view = self.stage.view(&name).await;
+            let view = self.stage.find_view(&name).await?;
             (view.is(state) && view.causes().contains(cause)).then_some(())
         })
         .await;

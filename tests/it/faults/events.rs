@@ -75,7 +75,14 @@ async fn without_a_replay_lost_removals_leave_no_phantoms_either() {
 #[tokio::test]
 async fn a_burst_of_batches_faster_than_they_are_read_ends_equal() {
     // A block a token: every step of every sequence is an event.
-    let options = ["--block-size", "1", "--kv-blocks", "30000"];
+    let options = [
+        "--block-size",
+        "1",
+        "--kv-blocks",
+        "30000",
+        "--max-model-len",
+        "4096",
+    ];
     let mut case = Case::of("more batches at once than are read at once", &options).await;
     case.warm(1..3).await;
     let bodies = (10..18).map(|topic: u32| {

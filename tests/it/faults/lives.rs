@@ -6,7 +6,6 @@ use warmpath::routing::block::BlockSize;
 
 use super::Case;
 use crate::support::http;
-use crate::support::waiting::until;
 
 #[tokio::test]
 async fn an_engine_restarted_under_the_same_address_is_cold() {
@@ -126,17 +125,14 @@ async fn an_engine_killed_in_the_middle_of_its_traffic_leaves_no_phantoms() {
     case.warm(1..9).await;
     case.engine().kill().await;
     let other = case.stage.engines[1].name.clone();
-    until("all goes to the other one", async || {
-        let passed = case
-            .stage
-            .gate
-            .pass(super::COMPLETIONS, &[], &super::prompt(1))
-            .await;
-        passed
-            .is_some_and(|passed| passed.status == 200)
-            .then_some(())
-    })
-    .await;
+    case.stage
+        .picker
+        .sees("it is left out", |endpoints| {
+            endpoints
+                .iter()
+                .any(|endpoint| endpoint["excluded"] == "unreachable")
+        })
+        .await;
     for asked in case.meanwhile(1..5).await {
         assert!(asked.endpoint.ends_with(&other), "{}", asked.decision);
     }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -12,6 +13,8 @@ use warmpath::engine::Settings;
 use super::fleet::engine::Engine;
 use super::fleet::{ADAPTER, Files, INSTANT, MODEL, endpoints_text, request_id};
 use super::gate::{Gate, Passed};
+use super::http;
+use super::picker::Pages;
 use super::picker::thread::PickerThread;
 use super::ports::own_loopback;
 use super::waiting::PATIENCE;
@@ -19,10 +22,10 @@ use super::waiting::PATIENCE;
 /// Pause between two looks at a condition.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// All of it. Dropped in this order: whoever asks goes before whoever answers.
-pub(crate) struct Stage {
+/// All of it, with a picker in a thread or a process. Dropped in this order: whoever asks goes before whoever answers.
+pub(crate) struct Stage<P = PickerThread> {
     pub(crate) gate: Gate,
-    pub(crate) picker: PickerThread,
+    pub(crate) picker: P,
     pub(crate) engines: Vec<Engine>,
     pub(crate) files: Files,
 }
@@ -49,7 +52,7 @@ pub(crate) struct View {
     pub(crate) keys: BTreeSet<String>,
 }
 
-/// Engines that compute in no time, with these further options each, and a name by number.
+/// Engines that compute in no time unless these further options of each say otherwise, and are named by number.
 pub(crate) async fn engines(options: &[&[&'static str]]) -> Vec<Engine> {
     let mut engines = Vec::new();
     for (number, options) in options.iter().enumerate() {
@@ -109,6 +112,16 @@ impl Stage {
         stage
     }
 
+    /// Ends the picker at once and starts another in its place, which knows nothing.
+    pub(crate) async fn replace_picker(&mut self) {
+        self.picker.kill().await;
+        let addresses = self.picker.addresses;
+        self.picker = PickerThread::in_place_of(addresses, &self.files, false).await;
+        self.gate = Gate::before(addresses.grpc);
+    }
+}
+
+impl<P: Deref<Target = Pages>> Stage<P> {
     /// Waits until the picker knows all engines that live, and has heard of their events what there is to hear.
     pub(crate) async fn settle(&self) {
         let alive = || self.engines.iter().filter(|engine| engine.is_alive());
@@ -128,14 +141,6 @@ impl Stage {
             .await;
     }
 
-    /// Ends the picker at once and starts another in its place, which knows nothing.
-    pub(crate) async fn replace_picker(&mut self) {
-        self.picker.kill().await;
-        let addresses = self.picker.addresses;
-        self.picker = PickerThread::in_place_of(addresses, &self.files, false).await;
-        self.gate = Gate::before(addresses.grpc);
-    }
-
     /// Replaces the endpoints file by one that lists these.
     pub(crate) fn list(&self, engines: &[(String, SocketAddr)]) {
         self.files.write_endpoints(&endpoints_text(engines));
@@ -151,19 +156,27 @@ impl Stage {
         Asked::of(self.picker.ended(&id).await)
     }
 
-    /// What the picker believes of an endpoint.
+    /// What the picker believes of an endpoint, which must be there.
     pub(crate) async fn view(&self, name: &str) -> View {
-        let page = self
-            .picker
-            .json(&format!("/debug/cache/default/{name}"))
-            .await;
+        let view = self.find_view(name).await;
+        view.unwrap_or_else(|| panic!("no endpoint {name}"))
+    }
+
+    /// The same of one that may not be there.
+    pub(crate) async fn find_view(&self, name: &str) -> Option<View> {
+        let page = format!("/debug/cache/default/{name}");
+        let answer = http::get(self.picker.addresses.metrics, &page).await;
+        if answer.status == 404 {
+            return None;
+        }
+        let page = answer.json();
         let feeds = page["feeds"].as_array().expect("a list");
         let keys = feeds
             .iter()
             .flat_map(|feed| feed["keys"].as_array().expect("a list"))
             .map(|key| key.as_str().expect("a key").to_owned())
             .collect();
-        View { page, keys }
+        Some(View { page, keys })
     }
 
     /// Waits until `holds` is satisfied with the view of every endpoint of the engines that live and with what its
@@ -195,8 +208,9 @@ impl Stage {
                     .iter()
                     .map(|block| format!("{:016x}", block.key.0))
                     .collect();
-                holds(&self.view(&name).await, &cached)
-                    .map_err(|difference| format!("{name}: {difference}"))?;
+                let view = self.find_view(&name).await;
+                let view = view.ok_or_else(|| format!("{name} is no endpoint"))?;
+                holds(&view, &cached).map_err(|difference| format!("{name}: {difference}"))?;
             }
         }
         Ok(())
@@ -213,7 +227,8 @@ impl Stage {
     }
 }
 
-fn listed(engines: &[Engine]) -> Vec<(String, SocketAddr)> {
+/// What an endpoints file has of them.
+pub(crate) fn listed(engines: &[Engine]) -> Vec<(String, SocketAddr)> {
     engines
         .iter()
         .map(|engine| (engine.name.clone(), engine.address()))
