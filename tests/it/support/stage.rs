@@ -127,6 +127,11 @@ impl<P: Deref<Target = Pages>> Stage<P> {
         let alive = || self.engines.iter().filter(|engine| engine.is_alive());
         let endpoints = alive().flat_map(Engine::endpoints).count();
         self.picker.knows(endpoints, 0).await;
+        self.heard().await;
+    }
+
+    /// Waits until all that there is to hear of the endpoints' events is heard.
+    pub(crate) async fn heard(&self) {
         let caught_up = |endpoint: &Value| {
             let feeds = endpoint["feeds"].as_array().expect("a list");
             !feeds.is_empty()
