@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Parser as _;
 
 use super::event_ports::PortError;
-use super::fault::RankFault;
+use super::fault::{self, RankFault};
 use super::kv_encode::Encoding;
 use super::model;
 use super::publish::EventSettings;
@@ -16,7 +16,7 @@ use crate::routing::block::BlockSize;
 
 /// A simulated vLLM engine: OpenAI HTTP API, metrics, KV events.
 #[derive(Clone, Debug, clap::Parser)]
-#[command(name = "engine", args_override_self = true)]
+#[command(name = "engine", args_override_self = true, after_long_help = faults())]
 pub struct Args {
     /// Address to listen on.
     #[arg(long, default_value = "127.0.0.1")]
@@ -93,13 +93,23 @@ pub struct Args {
     /// Batches kept for replay.
     #[arg(long, default_value_t = 10_000)]
     kv_buffer_steps: usize,
+    /// Batches that may wait to be sent; with so many the engine stops.
+    #[arg(long, default_value_t = 100_000)]
+    kv_max_queue_size: usize,
     /// Answers depend on this and on the prompt.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// What goes wrong from the start: drop-events=N, no-replay, hang-http, …; with @RANK at its end, at that rank
-    /// instead of the first.
+    /// What goes wrong from the start, by a name of the list below; with @RANK at its end, at that rank instead of
+    /// the first.
     #[arg(long)]
     fault: Vec<RankFault>,
+}
+
+fn faults() -> String {
+    format!(
+        "Faults, for --fault and as the body of POST /sim/fault (\"none\" ends them):\n{}",
+        fault::help()
+    )
 }
 
 /// More engine cores than one server has anywhere; each has a task and two sockets here.
@@ -262,6 +272,7 @@ impl Args {
             topic: self.kv_topic,
             encoding: self.kv_events_encoding,
             buffer_steps: self.kv_buffer_steps,
+            max_queue_size: self.kv_max_queue_size,
         });
         if let Some(events) = &events {
             events.check_ports(ranks)?;

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::block_cache::CachedBlock;
+use super::fault::{Fault, Faults};
 use super::model::{Model, Output, Request, RequestId, StepPlan, SubmitError};
 use super::observed::Observed;
 use super::publish::Publisher;
@@ -45,9 +46,16 @@ pub(super) enum Command {
     },
     /// Forgets the cache; false if it is in use.
     Reset(oneshot::Sender<bool>),
+    /// Sleeps at this level.
+    Sleep(u8, oneshot::Sender<()>),
+    /// Ends the sleep.
+    WakeUp(oneshot::Sender<()>),
     /// Lists the cached blocks.
     Dump(oneshot::Sender<Vec<CachedBlock>>),
 }
+
+/// How often a rank that makes no step looks whether the clients of those who wait are still there.
+const LOOK_AT_CLIENTS: Duration = Duration::from_millis(100);
 
 struct Live {
     choice: usize,
@@ -62,7 +70,12 @@ pub(super) struct Driver {
     commands: mpsc::Receiver<Command>,
     publisher: Option<Publisher>,
     observed: Arc<Mutex<Observed>>,
+    faults: Arc<Faults>,
     live: FxHashMap<RequestId, Live>,
+    /// What has to wait for the end of the step in flight.
+    after_step: Vec<Command>,
+    /// It sleeps because a fault says so.
+    put_to_sleep: bool,
     /// When the last step ended by its own reckoning.
     step_end: Instant,
 }
@@ -74,6 +87,7 @@ impl Driver {
         commands: mpsc::Receiver<Command>,
         publisher: Option<Publisher>,
         observed: Arc<Mutex<Observed>>,
+        faults: Arc<Faults>,
     ) -> Self {
         Self {
             model,
@@ -81,7 +95,10 @@ impl Driver {
             commands,
             publisher,
             observed,
+            faults,
             live: FxHashMap::default(),
+            after_step: Vec::new(),
+            put_to_sleep: false,
             step_end: Instant::now(),
         }
     }
@@ -95,26 +112,29 @@ impl Driver {
             while let Ok(command) = self.commands.try_recv() {
                 self.handle(command);
             }
+            self.obey_faults();
             self.abort_departed();
+            self.publish_due().await?;
             let now = Instant::now();
             let start = self
                 .step_end
                 .max(now.checked_sub(TIMER_SLACK).unwrap_or(now))
                 .min(now);
-            if let Some(plan) = self.model.begin_step(start.into_std()) {
+            let plan = if self.may_step() {
+                self.model.begin_step(start.into_std())
+            } else {
+                None
+            };
+            if let Some(plan) = plan {
                 self.step_end = start + plan.duration;
-                if !self.wait_for_step_end(&stop).await {
+                if !self.wait_for_step_end(&stop).await? {
                     return Ok(());
                 }
                 self.finish_step(&plan).await?;
             } else {
                 self.observed.lock().gauges = self.model.gauges();
-                tokio::select! {
-                    () = stop.cancelled() => return Ok(()),
-                    command = self.commands.recv() => match command {
-                        Some(command) => self.handle(command),
-                        None => return Ok(()),
-                    },
+                if !self.wait_idle(&stop).await {
+                    return Ok(());
                 }
                 // Idle time is not owed to the next step.
                 self.step_end = Instant::now();
@@ -122,22 +142,90 @@ impl Driver {
         }
     }
 
-    /// Takes commands in while the step lasts. False if the engine is to stop.
-    async fn wait_for_step_end(&mut self, stop: &CancellationToken) -> bool {
+    /// False while the engine hangs in the middle of its loop.
+    fn may_step(&self) -> bool {
+        let full = self.publisher.as_ref().is_some_and(Publisher::is_full);
+        !full && !self.faults.has(Fault::Stall)
+    }
+
+    /// When something is to be published though no step ends.
+    fn publishing_due(&self) -> Option<Instant> {
+        self.publisher.as_ref()?.due()
+    }
+
+    async fn publish_due(&mut self) -> anyhow::Result<()> {
+        match &mut self.publisher {
+            Some(publisher) => publisher.flush().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Waits for something to do. False if the engine is to stop.
+    async fn wait_idle(&mut self, stop: &CancellationToken) -> bool {
+        let clients = (!self.live.is_empty()).then(|| Instant::now() + LOOK_AT_CLIENTS);
+        let wake = self.publishing_due().into_iter().chain(clients).min();
+        tokio::select! {
+            () = stop.cancelled() => return false,
+            command = self.commands.recv() => match command {
+                Some(command) => self.handle(command),
+                None => return false,
+            },
+            () = self.faults.changed() => {}
+            () = at(wake) => {}
+        }
+        true
+    }
+
+    /// Takes commands in and publishes what is due while the step lasts. False if the engine is to stop.
+    async fn wait_for_step_end(&mut self, stop: &CancellationToken) -> anyhow::Result<bool> {
         let sleep = tokio::time::sleep_until(self.step_end);
         tokio::pin!(sleep);
         loop {
+            let due = self.publishing_due();
             tokio::select! {
                 biased;
-                () = stop.cancelled() => return false,
+                () = stop.cancelled() => return Ok(false),
                 () = &mut sleep => {
                     // Steps that are over at once must not keep everyone else from running.
                     tokio::task::yield_now().await;
-                    return true;
+                    return Ok(true);
                 }
-                Some(command) = self.commands.recv() => self.handle(command),
+                Some(command) = self.commands.recv() => match command {
+                    command @ Command::Sleep(..) => self.after_step.push(command),
+                    command => self.handle(command),
+                },
+                () = self.faults.changed() => self.publish_due().await?,
+                () = at(due) => self.publish_due().await?,
             }
         }
+    }
+
+    /// What faults do to the engine core between its steps.
+    fn obey_faults(&mut self) {
+        if self.faults.has(Fault::ResetWithoutEvent) && self.model.reset_prefix_cache() {
+            self.faults.end(Fault::ResetWithoutEvent);
+        }
+        let told = self.faults.has(Fault::Sleep);
+        if told && !self.put_to_sleep {
+            self.sleep(1);
+        } else if !told && self.put_to_sleep {
+            self.wake_up();
+        }
+        self.put_to_sleep = told;
+    }
+
+    fn sleep(&mut self, level: u8) {
+        for end in self.model.sleep(level) {
+            self.deliver(end);
+        }
+        let mut observed = self.observed.lock();
+        observed.asleep = self.model.asleep();
+        observed.totals = self.model.totals();
+    }
+
+    fn wake_up(&mut self) {
+        self.model.wake_up();
+        self.observed.lock().asleep = None;
     }
 
     async fn finish_step(&mut self, plan: &StepPlan) -> anyhow::Result<()> {
@@ -149,10 +237,14 @@ impl Driver {
             observed.gauges = self.model.gauges();
         }
         if let Some(publisher) = &mut self.publisher {
-            publisher.publish(&outcome.events).await?;
+            publisher.queue(outcome.events)?;
+            publisher.flush().await?;
         }
         for output in outcome.outputs {
             self.deliver(output);
+        }
+        for command in std::mem::take(&mut self.after_step) {
+            self.handle(command);
         }
         Ok(())
     }
@@ -202,6 +294,16 @@ impl Driver {
             Command::Reset(reply) => {
                 reply.send(self.model.reset_prefix_cache()).ok();
             }
+            Command::Sleep(level, reply) => {
+                self.sleep(level);
+                reply.send(()).ok();
+            }
+            Command::WakeUp(reply) => {
+                self.put_to_sleep = false;
+                self.faults.take_once(Fault::Sleep);
+                self.wake_up();
+                reply.send(()).ok();
+            }
             Command::Dump(reply) => {
                 reply.send(self.model.dump_blocks()).ok();
             }
@@ -230,5 +332,13 @@ impl Driver {
             );
         }
         Ok(())
+    }
+}
+
+/// Returns at a time, or never.
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }

@@ -8,6 +8,7 @@ mod generate;
 mod info;
 mod metrics;
 mod shape;
+mod sleep;
 mod tokenize;
 
 use std::sync::Arc;
@@ -58,6 +59,9 @@ pub(super) fn router(app: Arc<App>) -> Router {
         .route("/load", get(info::load))
         .route("/kv_event_sources", get(info::kv_event_sources))
         .route("/reset_prefix_cache", post(info::reset_prefix_cache))
+        .route("/sleep", post(sleep::sleep))
+        .route("/wake_up", post(sleep::wake_up))
+        .route("/is_sleeping", get(sleep::is_sleeping))
         .route("/metrics", get(metrics::whole))
         .route("/metrics/", get(metrics::filtered))
         .route("/sim/blocks", get(info::blocks))

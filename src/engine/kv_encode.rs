@@ -18,6 +18,15 @@ pub enum Encoding {
     Array,
 }
 
+impl Encoding {
+    /// It is one of vLLM's.
+    pub(super) const fn is_vllm(self) -> bool {
+        match self {
+            Self::Map | Self::Array => true,
+        }
+    }
+}
+
 /// Encodes batches of one rank.
 pub(super) struct Encoder {
     pub(super) encoding: Encoding,
@@ -29,15 +38,17 @@ pub(super) struct Encoder {
 
 type Written = io::Result<()>;
 
+/// A type that no release has.
+const ODD_EVENT: &str = "BlockTranscoded";
 const MEDIUM: &str = "GPU";
 const SPEC_KIND: &str = "full_attention";
 
 impl Encoder {
-    /// One batch. `time` is in seconds since the epoch.
+    /// One batch, `odd` with an event before the others that no reader knows. `time` is in seconds since the epoch.
     ///
     /// # Errors
     /// Never in practice: memory is written.
-    pub(super) fn batch(&self, events: &[KvEvent], time: f64) -> io::Result<Vec<u8>> {
+    pub(super) fn batch(&self, events: &[KvEvent], odd: bool, time: f64) -> io::Result<Vec<u8>> {
         let tokens: usize = events
             .iter()
             .map(|event| match event {
@@ -49,7 +60,12 @@ impl Encoder {
         let out_ref = &mut out;
         write_array_len(out_ref, 3)?;
         write_f64(out_ref, time)?;
-        write_array_len(out_ref, length(events.len()))?;
+        write_array_len(out_ref, length(events.len() + usize::from(odd)))?;
+        if odd {
+            self.head(out_ref, ODD_EVENT, 1)?;
+            self.key(out_ref, "block_hashes")?;
+            hashes(out_ref, &[])?;
+        }
         for event in events {
             match event {
                 KvEvent::Stored(stored) => self.stored(out_ref, stored)?,
@@ -242,7 +258,7 @@ mod tests {
     #[test]
     fn the_map_dialect_is_msgspecs_byte_for_byte() {
         assert_eq!(
-            hex(&encoder(Encoding::Map).batch(&events(), 1.5).unwrap()),
+            hex(&encoder(Encoding::Map).batch(&events(), false, 1.5).unwrap()),
             MAP
         );
     }
@@ -253,7 +269,9 @@ mod tests {
             0404c0a3475055c091c000ae66756c6c5f617474656e74696f6ec094ac426c6f636b52656d6f76656491cfffffffffffffff\
             ffa34750550091b0416c6c426c6f636b73436c656172656400";
         assert_eq!(
-            hex(&encoder(Encoding::Array).batch(&events(), 1.5).unwrap()),
+            hex(&encoder(Encoding::Array)
+                .batch(&events(), false, 1.5)
+                .unwrap()),
             expected
         );
     }
@@ -271,7 +289,7 @@ mod tests {
             extras: vec![salted, BlockExtra::default()],
             ..stored()
         });
-        let bytes = hex(&encoder(Encoding::Map).batch(&[event], 1.5).unwrap());
+        let bytes = hex(&encoder(Encoding::Map).batch(&[event], false, 1.5).unwrap());
         // "extra_keys": [["sql", "t1"], ["sql"]], and the second adapter's number.
         assert!(
             bytes.contains("aa65787472615f6b6579739292a373716ca2743191a373716c"),

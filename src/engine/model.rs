@@ -32,6 +32,8 @@ pub struct Model {
     totals: Totals,
     next_id: u64,
     in_step: bool,
+    /// How deep it sleeps.
+    asleep: Option<u8>,
 }
 
 impl Model {
@@ -47,6 +49,7 @@ impl Model {
             totals: Totals::default(),
             next_id: 0,
             in_step: false,
+            asleep: None,
         })
     }
 
@@ -80,9 +83,9 @@ impl Model {
         }
     }
 
-    /// Schedules a step. `None` if there is nothing to do, or a step is in flight already.
+    /// Schedules a step. `None` if there is nothing to do, a step is in flight already, or the engine sleeps.
     pub fn begin_step(&mut self, now: Instant) -> Option<StepPlan> {
-        if self.in_step {
+        if self.in_step || self.asleep.is_some() {
             return None;
         }
         let tokens = self
@@ -148,11 +151,11 @@ impl Model {
         match finished {
             Some(FinishReason::Stop) => self.totals.stopped += 1,
             Some(FinishReason::Length) => self.totals.length += 1,
-            None => {}
+            Some(FinishReason::Abort) | None => {}
         }
         Output {
             request: sequence.id,
-            token,
+            token: Some(token),
             prefilled,
             finished,
         }
@@ -166,6 +169,38 @@ impl Model {
             self.scheduler.events.push(KvEvent::Cleared);
         }
         done
+    }
+
+    /// Puts the engine to sleep: requests that come from now on wait, and those it has are given up (their ends are
+    /// returned). From level 1 on the cache is gone, which the first step after the sleep announces. Between steps
+    /// only: nothing happens while one is in flight.
+    pub fn sleep(&mut self, level: u8) -> Vec<Output> {
+        if self.in_step {
+            return Vec::new();
+        }
+        let given_up = self.scheduler.give_up();
+        self.totals.aborted += given_up.len() as u64;
+        if level > 0 {
+            self.reset_prefix_cache();
+        }
+        self.asleep = Some(level);
+        let end = |request| Output {
+            request,
+            token: None,
+            prefilled: None,
+            finished: Some(FinishReason::Abort),
+        };
+        given_up.into_iter().map(end).collect()
+    }
+
+    /// Ends the sleep: whoever waited is computed.
+    pub const fn wake_up(&mut self) {
+        self.asleep = None;
+    }
+
+    /// The level of its sleep; `None` while it is awake.
+    pub const fn asleep(&self) -> Option<u8> {
+        self.asleep
     }
 
     /// Every cached content, sorted by hash: what the published events must add up to

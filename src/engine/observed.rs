@@ -45,11 +45,13 @@ const STEP_TOKENS: &[f64] = &[
     1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0,
 ];
 
-/// As of the last step's end (vLLM's gauges change at no other time).
+/// As of the last step's end (vLLM's gauges change at no other time, but for that of its sleep).
 #[derive(Clone, Debug)]
 pub(super) struct Observed {
     pub(super) gauges: Gauges,
     pub(super) totals: Totals,
+    /// The level of the engine's sleep.
+    pub(super) asleep: Option<u8>,
     pub(super) first_token: Histogram,
     pub(super) queue: Histogram,
     pub(super) prefill: Histogram,
@@ -61,6 +63,7 @@ impl Default for Observed {
         Self {
             gauges: Gauges::default(),
             totals: Totals::default(),
+            asleep: None,
             first_token: Histogram::new(FIRST_TOKEN_SECONDS),
             queue: Histogram::new(REQUEST_SECONDS),
             prefill: Histogram::new(REQUEST_SECONDS),

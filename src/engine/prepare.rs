@@ -134,6 +134,7 @@ async fn rank(settings: &mut Settings, number: u32) -> Result<(Rank, Core), Star
         receiver,
         publisher,
         Arc::clone(&observed),
+        Arc::clone(&faults),
     );
     let rank = Rank {
         number,

@@ -156,6 +156,17 @@ impl Scheduler {
         true
     }
 
+    /// Forgets all requests; they let go of their blocks.
+    pub(super) fn give_up(&mut self) -> Vec<RequestId> {
+        let running = std::mem::take(&mut self.running);
+        for sequence in &running {
+            self.cache.release(&sequence.blocks);
+        }
+        let waiting = std::mem::take(&mut self.waiting);
+        let all = running.into_iter().chain(waiting);
+        all.map(|sequence| sequence.id).collect()
+    }
+
     /// Forgets a request wherever it is. False if it is not here.
     pub(super) fn remove(&mut self, id: RequestId) -> bool {
         if let Some(at) = self.waiting.iter().position(|sequence| sequence.id == id) {

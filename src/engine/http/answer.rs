@@ -63,7 +63,7 @@ impl Answer {
 
     /// Takes one token into the counts.
     fn count(&mut self, answered: &Answered) {
-        self.counts.completion += 1;
+        self.counts.completion += usize::from(answered.output.token.is_some());
         self.open -= usize::from(answered.output.finished.is_some());
         let is_last_choice = answered.choice + 1 == self.prompts.len() * self.copies;
         if let (Some(prefilled), true) = (answered.output.prefilled, is_last_choice) {
@@ -87,7 +87,7 @@ impl Answer {
                 ids.get_mut(answered.choice),
                 reasons.get_mut(answered.choice),
             ) {
-                ids.push(answered.output.token);
+                ids.extend(answered.output.token);
                 *reason = answered.output.finished;
             }
         }
@@ -223,8 +223,9 @@ impl Stream {
     fn token_choice(&self, answered: &Answered, is_first: bool) -> Value {
         let output = &answered.output;
         let index = answered.choice;
-        let text = self.app.tokenizer.decode(&[output.token]);
-        let ids = self.answer.head.with_ids.then_some([output.token]);
+        let ids = output.token.as_slice();
+        let text = self.app.tokenizer.decode(ids);
+        let ids = self.answer.head.with_ids.then_some(ids);
         let reason = output.finished.map(reason_text);
         match self.answer.head.kind {
             Kind::Chat => {
@@ -266,5 +267,6 @@ const fn reason_text(reason: FinishReason) -> &'static str {
     match reason {
         FinishReason::Stop => "stop",
         FinishReason::Length => "length",
+        FinishReason::Abort => "abort",
     }
 }

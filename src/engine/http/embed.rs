@@ -47,7 +47,7 @@ pub(super) async fn embeddings(
     for _ in 0..vectors.len() {
         let answered = outputs.recv().await.ok_or(ApiError::Stopped)?;
         if let Some(vector) = vectors.get_mut(answered.choice) {
-            *vector = json!(vector_of(answered.output.token));
+            *vector = json!(vector_of(answered.output.token.ok_or(ApiError::Stopped)?));
         }
     }
     let entry = |(index, vector): (usize, &Value)| json!({"index": index, "object": "embedding", "embedding": vector});

@@ -75,7 +75,8 @@ pub(super) async fn kv_event_sources(State(app): State<Arc<App>>) -> Response {
         let (live, replay) = rank.event_addresses.as_ref()?;
         let source = json!({
             "enable_kv_cache_events": true, "publisher": "zmq", "endpoint": live, "replay_endpoint": replay,
-            "buffer_steps": events.buffer_steps, "hwm": 100_000, "max_queue_size": 100_000, "topic": events.topic,
+            "buffer_steps": events.buffer_steps, "hwm": 100_000, "max_queue_size": events.max_queue_size,
+            "topic": events.topic,
         });
         Some((rank.number.to_string(), source))
     };
@@ -156,7 +157,7 @@ impl App {
 }
 
 /// Asks a rank's driver something and waits for its answer.
-async fn ask<T>(
+pub(super) async fn ask<T>(
     rank: &Rank,
     command: impl FnOnce(oneshot::Sender<T>) -> Command,
 ) -> Result<T, ApiError> {

@@ -90,9 +90,13 @@ const WAITING_BY_REASON: [(&str, Figure); 2] = [
     ("deferred", |_| 0.0),
 ];
 const SLEEP_STATES: [(&str, Figure); 3] = [
-    ("awake", |_| 1.0),
-    ("weights_offloaded", |_| 0.0),
-    ("discard_all", |_| 0.0),
+    ("awake", |seen| f64::from(u8::from(seen.asleep.is_none()))),
+    ("weights_offloaded", |seen| {
+        f64::from(u8::from(seen.asleep == Some(1)))
+    }),
+    ("discard_all", |seen| {
+        f64::from(u8::from(seen.asleep.is_some_and(|level| level > 1)))
+    }),
 ];
 const COUNTERS: [(&str, &str, Figure); 6] = [
     (
@@ -138,11 +142,11 @@ const SOURCES: [(&str, Figure); 3] = [
     }),
     ("external_kv_transfer", |_| 0.0),
 ];
-/// Clients that leave are not counted: vLLM's "abort" stays at zero for them.
+/// Clients that leave are not counted: vLLM's "abort" is for those that the engine gave up.
 const ENDS: [(&str, Figure); 4] = [
     ("stop", |seen| seen.totals.stopped as f64),
     ("length", |seen| seen.totals.length as f64),
-    ("abort", |_| 0.0),
+    ("abort", |seen| seen.totals.aborted as f64),
     ("error", |_| 0.0),
 ];
 type HistogramOf = fn(&Observed) -> &Histogram;

@@ -26,6 +26,8 @@ pub enum FinishReason {
     Stop,
     /// At `max_tokens` or the context length.
     Length,
+    /// The engine gave it up: it was sent to sleep.
+    Abort,
 }
 
 /// The end of a prefill, as the engine saw it.
@@ -39,13 +41,13 @@ pub struct Prefilled {
     pub prefill: Duration,
 }
 
-/// One generated token.
+/// One generated token, or the end of an answer without one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Output {
     /// Whose.
     pub request: RequestId,
-    /// The token.
-    pub token: u32,
+    /// The token. `None` only at an end that is an [`FinishReason::Abort`].
+    pub token: Option<u32>,
     /// It is the first of its answer.
     pub prefilled: Option<Prefilled>,
     /// It is the last of its answer.
@@ -91,6 +93,8 @@ pub struct Totals {
     pub stopped: u64,
     /// Answers that ended at their length.
     pub length: u64,
+    /// Answers that the engine gave up.
+    pub aborted: u64,
     /// Steps.
     pub steps: u64,
 }

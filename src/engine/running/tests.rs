@@ -1,5 +1,8 @@
 //! Claims about a whole engine's KV events. They share our code on both ends and so prove the plumbing only.
 
+mod faults;
+mod listening;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
