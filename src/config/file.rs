@@ -147,6 +147,7 @@ impl From<KvEvents> for kv_events::Settings {
             replay_port: file.replay_port.port(),
             replay_timeout: file.replay_timeout.0,
             guess_timeout: file.guess_timeout.0,
+            quiet_timeout: kv_events::QUIET_TIMEOUT,
             max_orphans: file.max_orphans.as_usize(),
             replays: Arc::new(Semaphore::new(REPLAYS)),
         }

@@ -6,9 +6,15 @@
 //! come back, byte for byte (it carries the engine's clock): only then is it the same
 //! life of the engine, with nothing missed, and the view is kept. An engine that
 //! restarted and reached the old number again cannot pass for its former self. The same proof
-//! is asked for when the orchestrator says that the engine's container was restarted.
+//! is asked for when the orchestrator says that the engine's container was restarted, and when the
+//! engine is back after it was away.
+//!
+//! Others may demand more: that the view starts over (it was found to be wrong), that it is emptied (the engine
+//! sleeps). And a source that says nothing while its engine computes is not believed (`quiet.rs`).
 
+mod demands;
 mod follower;
+mod quiet;
 mod replay;
 mod socket;
 
@@ -25,8 +31,11 @@ use crate::metrics::events::EventMetrics;
 use crate::routing::cache::{Applied, CacheView, FeedState};
 use crate::routing::event::KvEvent;
 
+pub use demands::Demands;
+pub use quiet::{QUIET_TIMEOUT, Work};
+
 /// Where one source of events is to be found.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Source {
     /// The data-parallel rank whose cache it tells of.
     pub rank: u32,
@@ -36,6 +45,12 @@ pub struct Source {
     pub replay: Option<String>,
     /// The addresses were told by the engine or the configuration, not guessed: silence is then a fault.
     pub known: bool,
+    /// Other ranks of the same server have sources of their own, so that a batch which names
+    /// another rank is not this one's.
+    pub one_of_several: bool,
+    /// What is wrong with the engine's configuration, if that alone can explain that this source
+    /// cannot be followed, and what to set instead.
+    pub advice: Option<String>,
 }
 
 /// How sources are followed. Clones share the limit on replays.
@@ -49,6 +64,8 @@ pub struct Settings {
     pub replay_timeout: Duration,
     /// How long a guessed source may stay silent and unconnected before the endpoint is called one without events.
     pub guess_timeout: Duration,
+    /// How long a source may say nothing while its engine computes what has to be told of.
+    pub quiet_timeout: Duration,
     /// Blocks of unknown parents kept aside for each source.
     pub max_orphans: usize,
     /// Replays at once over all sources: many at a time delay the engines' own publishing.
@@ -79,20 +96,18 @@ impl View for CacheView {
     }
 }
 
-/// Follows one source until `stop`: keeps `view` right, or says in it why it is not. A change of
-/// `restarts` (how often the engine's container was started again) says that the engine may be
-/// another one, seconds after it is: then the same life is proven anew, as after a lost
-/// connection, and a view that saw the restart already keeps what it has. `endpoint` names it in logs and metrics. Never returns by itself; dropping it is safe.
+/// Follows one source until `stop`: keeps `view` right, or says in it why it is not, and does what is demanded.
+/// `endpoint` names it in logs and metrics. Never returns by itself; dropping it is safe.
 pub async fn follow<V: View>(
     endpoint: &str,
     source: Source,
     view: V,
-    restarts: watch::Receiver<u32>,
+    demands: watch::Receiver<Demands>,
     settings: Settings,
     metrics: Arc<EventMetrics>,
     stop: CancellationToken,
 ) {
     let metrics = metrics.source(endpoint, source.rank);
-    let follower = follower::Follower::new(endpoint, source, view, restarts, settings, metrics);
+    let follower = follower::Follower::new(endpoint, source, view, demands, settings, metrics);
     stop.run_until_cancelled(follower.run()).await;
 }

@@ -13,13 +13,14 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tracing::info;
 
+use super::kv_events::{Demands, Work};
 use super::load::{Finding, Waker};
 use super::pool::{EventHints, Member};
 use super::presence::Presence;
 use super::probe::Profile;
 use super::supervisor::Profiles;
 use crate::metrics::picks::PickMetrics;
-use crate::routing::endpoint::{Endpoint, EndpointId, EndpointName, Ours, ReportOutcome};
+use crate::routing::endpoint::{Endpoint, EndpointId, EndpointName, Ours, Report, ReportOutcome};
 use crate::routing::router::Router;
 
 #[cfg(test)]
@@ -60,7 +61,6 @@ pub struct Life {
     /// Rung when what the engine tells of itself should be asked for again.
     ask_again: Arc<Notify>,
     hints: watch::Sender<EventHints>,
-    restarts: watch::Sender<u32>,
     /// Never held across an `await`. The router's locks are taken under it, never the other way.
     standing: Mutex<Standing>,
 }
@@ -71,8 +71,21 @@ struct Standing {
     ready: bool,
     /// By rank; under `None` the whole, if it is one endpoint. Empty once the life is over.
     endpoints: BTreeMap<Option<u32>, EndpointId>,
+    /// What is asked of the followers of each of them.
+    demands: BTreeMap<Option<u32>, watch::Sender<Demands>>,
+    /// How often its container was started again.
+    restarts: u32,
     profile: Option<Profile>,
     presence: Presence,
+}
+
+impl Standing {
+    /// Asks something of all followers.
+    fn demand(&self, what: impl Fn(&mut Demands)) {
+        for demands in self.demands.values() {
+            demands.send_modify(&what);
+        }
+    }
 }
 
 impl Life {
@@ -91,11 +104,12 @@ impl Life {
             bell: Arc::default(),
             ask_again: Arc::default(),
             hints: watch::Sender::new(events),
-            restarts: watch::Sender::new(restarts),
             standing: Mutex::new(Standing {
                 whole,
                 ready,
                 endpoints: BTreeMap::new(),
+                demands: BTreeMap::new(),
+                restarts,
                 profile: None,
                 presence: Presence::default(),
             }),
@@ -135,9 +149,14 @@ impl Life {
         self.hints.subscribe()
     }
 
-    /// How often its container was restarted: a change means that continuity has to be proven.
-    pub fn restarts(&self) -> watch::Receiver<u32> {
-        self.restarts.subscribe()
+    /// What is asked of the followers of one of its endpoints; nothing any more if it has none such.
+    pub fn demands(&self, rank: Option<u32>) -> watch::Receiver<Demands> {
+        let standing = self.standing.lock();
+        let sender = standing.demands.get(&rank);
+        sender.map_or_else(
+            || watch::Sender::default().subscribe(),
+            watch::Sender::subscribe,
+        )
     }
 
     /// Waits until a report is wanted at once.
@@ -150,9 +169,12 @@ impl Life {
         Arc::clone(&self.ask_again)
     }
 
-    /// The engine answers after a silence.
+    /// The engine answers after a silence. Its events may have been cut off meanwhile.
     pub fn came_back(&self) {
         self.ask_again.notify_one();
+        self.standing.lock().demand(|demands| {
+            demands.reconnects = demands.reconnects.wrapping_add(1);
+        });
     }
 
     /// One of its endpoints has something booked, in flight or running.
@@ -195,12 +217,10 @@ impl Life {
             *hints = member.events.clone();
             differs
         });
-        let restarted = self.restarts.send_if_modified(|restarts| {
-            let rose = member.restarts > *restarts;
-            *restarts = member.restarts.max(*restarts);
-            rose
-        });
+        let restarted = member.restarts > standing.restarts;
         if restarted {
+            standing.restarts = member.restarts;
+            standing.demand(|demands| demands.proofs = demands.proofs.wrapping_add(1));
             info!(endpoint = %self.name, restarts = member.restarts, "engine's container was restarted");
             let since = standing.presence.counted(now);
             self.restarted(&standing, since, now);
@@ -226,10 +246,42 @@ impl Life {
                 info!(endpoint = %self.name, "engine is back: what was sent to it before is no longer taken to be cached");
                 self.ask_again.notify_one();
             }
+            if let Some(since) = since {
+                standing.demand(|demands| demands.away_at = Some(since.into()));
+            }
             self.restarted(&standing, since, now);
         }
         for (&rank, &id) in &standing.endpoints {
-            self.audience.router.report(id, finding.of_rank(rank), now);
+            let outcome = finding.of_rank(rank);
+            if let ReportOutcome::Fresh(report) = outcome {
+                self.reported(&standing, (rank, id), &report, asked, now);
+            }
+            self.audience.router.report(id, outcome, now);
+        }
+    }
+
+    /// What a report means for what is taken to be cached there.
+    fn reported(
+        &self,
+        standing: &Standing,
+        (rank, id): (Option<u32>, EndpointId),
+        report: &Report,
+        asked: Instant,
+        now: Instant,
+    ) {
+        if report.asleep {
+            // Said with each report, because a replay that ends meanwhile would fill the view with
+            // what the engine had: it tells of its empty cache only when it wakes and computes.
+            self.audience.router.restarted(id, now, now);
+        }
+        if let Some(demands) = standing.demands.get(&rank) {
+            demands.send_if_modified(|demands| {
+                demands.work = Work::of(report, asked.into());
+                if report.asleep {
+                    demands.empties = demands.empties.wrapping_add(1);
+                }
+                report.asleep
+            });
         }
     }
 
@@ -269,6 +321,7 @@ impl Life {
             gone.extend((!stays).then_some(*id));
             stays
         });
+        standing.demands.retain(|rank, _| wanted.contains(rank));
         let endpoints = standing.endpoints.clone();
         drop(standing);
         self.audience.forget(&gone);
@@ -303,7 +356,9 @@ impl Life {
         let id = router.join(endpoint);
         pick_metrics.meet(id, &name);
         router.set_ready(id, standing.ready);
-        waker.hang(id, Arc::clone(&self.bell));
+        let demands = watch::Sender::default();
+        waker.hang(id, Arc::clone(&self.bell), demands.clone());
+        standing.demands.insert(rank, demands);
         if let Some(profile) = &standing.profile {
             profiles.lock().insert(id, profile.clone());
         }

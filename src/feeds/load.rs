@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::client::{Answer, Ask, AskError};
+use super::kv_events::Demands;
 use super::life::Life;
 use super::load_text::{self, Page};
 use super::unpicked::Tally;
@@ -67,32 +68,56 @@ impl Settings {
     fn filtered_path(&self) -> String {
         // The slash before the question mark makes the engine's server obey the filter.
         format!(
-            "{}/?name[]=vllm:kv_cache_usage_perc&name[]=vllm:num_requests_waiting\
-             &name[]=vllm:num_requests_running&name[]=vllm:cache_config_info&name[]={}",
+            "{}/?name[]={}",
             self.path.trim_end_matches('/'),
-            load_text::FINISHED_VLLM
+            load_text::ASKED_OF_VLLM.join("&name[]=")
         )
     }
 }
 
-/// Makes an idle endpoint's report be asked for at once.
+/// Makes an idle endpoint's report be asked for at once, and a view that is wrong start over.
 ///
 /// The lock guards the bells; it is held for one look-up, written when endpoints join and leave.
 #[derive(Debug, Default)]
 pub struct Waker {
-    bells: RwLock<HashMap<EndpointId, Arc<Notify>>>,
+    bells: RwLock<HashMap<EndpointId, Bell>>,
+}
+
+#[derive(Debug)]
+struct Bell {
+    report: Arc<Notify>,
+    demands: watch::Sender<Demands>,
 }
 
 impl Waker {
     /// Rings the endpoint's bell; does nothing for one that left.
     pub fn wake(&self, endpoint: EndpointId) {
         if let Some(bell) = self.bells.read().get(&endpoint) {
-            bell.notify_one();
+            bell.report.notify_one();
         }
     }
 
-    /// An endpoint has this bell from now on; the ranks behind one server share theirs.
-    pub(super) fn hang(&self, endpoint: EndpointId, bell: Arc<Notify>) {
+    /// The endpoint's answers contradict what its KV events told: its view is forgotten and built
+    /// anew from a replay of everything that the engine remembers, of one rank only where ranks
+    /// are endpoints. Asked again and again, it waits longer each time. Does nothing for an
+    /// endpoint that left, or that has no source of events.
+    pub fn rebuild(&self, endpoint: EndpointId) {
+        if let Some(bell) = self.bells.read().get(&endpoint) {
+            bell.demands.send_modify(|demands| {
+                demands.rebuilds = demands.rebuilds.wrapping_add(1);
+            });
+        }
+    }
+
+    /// An endpoint has this bell from now on, and takes demands at this door; the ranks behind one
+    /// server share the bell.
+    pub(super) fn hang(
+        &self,
+        endpoint: EndpointId,
+        report: Arc<Notify>,
+        demands: watch::Sender<Demands>,
+    ) {
+        let bell = Bell { report, demands };
         self.bells.write().insert(endpoint, bell);
     }
 

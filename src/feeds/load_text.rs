@@ -36,12 +36,33 @@ enum Series {
     CapacityTokens,
     /// TensorRT-LLM: blocks the pool holds.
     CapacityBlocks,
-    /// Requests finished, split by reason or by another label.
+    /// Requests finished, split by reason or by another label. vLLM leaves out those whose client left.
     Finished,
+    /// Prompt tokens, cached ones included, when their prefill (SGLang: their request) ends.
+    Prompt,
+    /// Output tokens.
+    Generated,
+    /// vLLM: prompt tokens looked for in the cache, when their request is scheduled.
+    LookedUp,
+    /// Prompt tokens found in the cache, counted at the same moments as `LookedUp`, or else as `Prompt`.
+    FoundCached,
+    /// vLLM: one sample a state, 1 for the one it is in.
+    Sleep,
 }
 
-/// vLLM's count of requests that it has finished; those whose client left are not in it.
-pub(super) const FINISHED_VLLM: &str = "vllm:request_success_total";
+/// The samples of vLLM that are asked for by name, where its server obeys the filter.
+pub(super) const ASKED_OF_VLLM: [&str; 10] = [
+    "vllm:kv_cache_usage_perc",
+    "vllm:num_requests_waiting",
+    "vllm:num_requests_running",
+    "vllm:cache_config_info",
+    "vllm:request_success_total",
+    "vllm:prompt_tokens_total",
+    "vllm:generation_tokens_total",
+    "vllm:prefix_cache_queries_total",
+    "vllm:prefix_cache_hits_total",
+    "vllm:engine_sleep_state",
+];
 
 /// Prefixes by which a line is worth reading.
 const PREFIXES: [&str; 3] = ["vllm:", "sglang:", "trtllm_"];
@@ -63,9 +84,24 @@ fn series(name: &str) -> Option<Series> {
         "sglang:page_size" | "trtllm_kv_cache_tokens_per_block" => Series::TokensPerBlock,
         "sglang:max_total_num_tokens" => Series::CapacityTokens,
         "trtllm_kv_cache_max_blocks" => Series::CapacityBlocks,
-        FINISHED_VLLM | "sglang:num_requests_total" | "trtllm_request_success_total" => {
-            Series::Finished
+        "vllm:request_success_total"
+        | "sglang:num_requests_total"
+        | "trtllm_request_success_total" => Series::Finished,
+        "vllm:prompt_tokens_total"
+        | "sglang:prompt_tokens_total"
+        | "trtllm_prompt_tokens_total" => Series::Prompt,
+        "vllm:generation_tokens_total"
+        | "sglang:generation_tokens_total"
+        | "trtllm_generation_tokens_total" => Series::Generated,
+        // `gpu_prefix_cache_…` is the name up to vLLM 0.11.
+        "vllm:prefix_cache_queries_total" | "vllm:gpu_prefix_cache_queries_total" => {
+            Series::LookedUp
         }
+        "vllm:prefix_cache_hits_total"
+        | "vllm:gpu_prefix_cache_hits_total"
+        | "sglang:cached_tokens_total"
+        | "trtllm_prompt_cached_tokens_total" => Series::FoundCached,
+        "vllm:engine_sleep_state" => Series::Sleep,
         _ => return None,
     })
 }
@@ -94,11 +130,51 @@ struct Gathered {
     block_size: Option<u32>,
     capacity_tokens: Option<u64>,
     capacity_blocks: Option<u64>,
-    finished: Option<u64>,
+    counted: Counted,
+    asleep: bool,
     /// vLLM's `num_gpu_blocks` is the sum over ranks, and each rank has a series of its own.
     n_config_series: u64,
     /// The same for the samples of one engine (vLLM's data-parallel rank) alone.
     ranks: BTreeMap<u32, Self>,
+}
+
+/// What has been counted since the engine started; `None` is a counter that the page does not have.
+#[derive(Default)]
+struct Counted {
+    finished: Option<u64>,
+    prompt: Option<u64>,
+    generated: Option<u64>,
+    looked_up: Option<u64>,
+    found_cached: Option<u64>,
+}
+
+impl Counted {
+    fn counter(&mut self, series: Series) -> Option<&mut Option<u64>> {
+        Some(match series {
+            Series::Finished => &mut self.finished,
+            Series::Prompt => &mut self.prompt,
+            Series::Generated => &mut self.generated,
+            Series::LookedUp => &mut self.looked_up,
+            Series::FoundCached => &mut self.found_cached,
+            _ => return None,
+        })
+    }
+
+    fn generated(&self) -> u64 {
+        self.generated.unwrap_or_default()
+    }
+
+    /// Tokens computed, those found in the cache included, as prompts are counted.
+    fn computed(&self) -> Option<u64> {
+        Some(self.prompt?.saturating_add(self.generated()))
+    }
+
+    /// Tokens computed that were not found in the cache.
+    fn fresh(&self) -> Option<u64> {
+        let looked_up = self.looked_up.or(self.prompt)?;
+        let uncached = looked_up.saturating_sub(self.found_cached?);
+        Some(uncached.saturating_add(self.generated()))
+    }
 }
 
 impl Gathered {
@@ -132,13 +208,18 @@ impl Gathered {
         if label(labels, "priority").is_some_and(|priority| !priority.is_empty()) {
             return;
         }
-        // A page of nothing but a counter would tell of gauges that they are 0.
-        self.told |= series != Series::Finished;
-        match series {
-            Series::Finished => {
-                let before = self.finished.unwrap_or_default();
-                self.finished = Some(before.saturating_add(whole(value)));
+        if let Some(counter) = self.counted.counter(series) {
+            // Each tensor-parallel rank of SGLang counts the same tokens.
+            if label(labels, "tp_rank").is_none_or(|rank| rank == "0") {
+                let before = counter.unwrap_or_default();
+                *counter = Some(before.saturating_add(whole(value)));
             }
+            // A page of nothing but counters would tell of gauges that they are 0.
+            return;
+        }
+        self.told = true;
+        match series {
+            Series::Sleep => self.asleep |= is_asleep(labels, value),
             Series::KvUsage => self.kv_usage = self.kv_usage.max(value.clamp(0.0, 1.0)),
             Series::Running => raise(&mut self.running, labels, value),
             Series::Waiting => raise(&mut self.waiting, labels, value),
@@ -146,6 +227,11 @@ impl Gathered {
             Series::TokensPerBlock => self.block_size = u32::try_from(whole(value)).ok(),
             Series::CapacityTokens => self.capacity_tokens = Some(whole(value)),
             Series::CapacityBlocks => self.capacity_blocks = Some(whole(value)),
+            Series::Finished
+            | Series::Prompt
+            | Series::Generated
+            | Series::LookedUp
+            | Series::FoundCached => {}
         }
     }
 
@@ -197,11 +283,22 @@ impl Gathered {
             waiting: self.waiting.into_values().fold(0, u64::saturating_add),
             block_size,
             kv_capacity,
-            finished: self.finished,
-            computed: None,
-            asleep: false,
+            finished: self.counted.finished,
+            computed: self.counted.computed(),
+            fresh: self.counted.fresh(),
+            asleep: self.asleep,
         };
         Page::Told(whole, ranks)
+    }
+}
+
+/// Any other state than awake, whether the page says so of this one or of the others. A paused engine (sleep
+/// level 0) is none of them; it takes no requests either.
+fn is_asleep(labels: &Labels<'_>, value: f64) -> bool {
+    match label(labels, "sleep_state") {
+        Some("awake") => value == 0.0,
+        Some("weights_offloaded" | "discard_all") => value > 0.0,
+        _ => false,
     }
 }
 

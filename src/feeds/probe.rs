@@ -4,7 +4,7 @@
 //! a silence, and every minute: engines load adapters and restart with other settings.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,9 +15,11 @@ use tracing::debug;
 
 use super::client::{Answer, Ask};
 use super::kv_events::Source;
-use super::pool::LAST_RANK;
 use crate::routing::endpoint::EndpointName;
 use crate::tokens::ServedModel;
+use sources::{read_server_info, read_sources};
+
+mod sources;
 
 const DEADLINE: Duration = Duration::from_secs(2);
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -92,11 +94,7 @@ impl<A: Ask> ProbeLoop<A> {
     async fn ask_once(&self) -> bool {
         let models = self.question("/v1/models", read_models).await;
         let version = self.question("/version", read_version).await;
-        let sources = self
-            .question("/kv_event_sources", |body| {
-                read_sources(body, self.address.ip())
-            })
-            .await;
+        let sources = self.sources().await;
         let complete = [models.is_silent(), version.is_silent(), sources.is_silent()]
             .iter()
             .all(|silent| !silent);
@@ -121,6 +119,20 @@ impl<A: Ask> ProbeLoop<A> {
             differs
         });
         complete
+    }
+
+    /// Where its events are: vLLM has a question for that. SGLang tells it among many other things,
+    /// so its is asked only where the first one is unknown.
+    async fn sources(&self) -> Heard<Events> {
+        let engine = self.address.ip();
+        let vllm = self.question("/kv_event_sources", |body| read_sources(body, engine));
+        match vllm.await {
+            Heard::NotTold => {
+                let sglang = self.question("/server_info", |body| read_server_info(body, engine));
+                sglang.await
+            }
+            heard => heard,
+        }
     }
 
     async fn question<T>(&self, path: &str, read: impl Fn(&[u8]) -> Option<T>) -> Heard<T> {
@@ -198,69 +210,6 @@ fn read_version(body: &[u8]) -> Option<Option<(u32, u32)>> {
         .split(|c: char| !c.is_ascii_digit());
     let mut number = || numbers.next()?.parse().ok();
     Some(number().zip(number()))
-}
-
-/// Reads `/kv_event_sources`: an object by rank, empty when events are off.
-fn read_sources(body: &[u8], engine: IpAddr) -> Option<Events> {
-    #[derive(Deserialize)]
-    struct Told {
-        #[serde(default)]
-        enable_kv_cache_events: Option<bool>,
-        #[serde(default)]
-        publisher: Option<String>,
-        #[serde(default)]
-        endpoint: Option<String>,
-        #[serde(default)]
-        replay_endpoint: Option<String>,
-    }
-    let told: BTreeMap<String, Told> = serde_json::from_slice(body).ok()?;
-    let mut ranks = BTreeMap::new();
-    for (rank, told) in told {
-        let rank = rank.parse().ok().filter(|rank| *rank <= LAST_RANK)?;
-        let publishes =
-            told.enable_kv_cache_events != Some(false) && told.publisher.as_deref() != Some("null");
-        if !publishes {
-            continue;
-        }
-        let live = told.endpoint.as_deref().unwrap_or("tcp://*:5557");
-        let source = reachable(live, engine).map(|live| Source {
-            rank,
-            live,
-            // A replay socket out of reach is as good as none.
-            replay: told
-                .replay_endpoint
-                .and_then(|replay| reachable(&replay, engine).ok()),
-            known: true,
-        });
-        ranks.insert(rank, source);
-    }
-    Some(if ranks.is_empty() {
-        Events::Off
-    } else {
-        Events::Told(ranks)
-    })
-}
-
-/// The address to connect to for one that an engine binds: wildcards become the engine's own.
-fn reachable(told: &str, engine: IpAddr) -> Result<String, String> {
-    let unusable = |why| {
-        Err(format!(
-            "the engine publishes its KV events at {told}, {why}"
-        ))
-    };
-    let Some(place) = told.strip_prefix("tcp://") else {
-        return unusable("which cannot be reached from here");
-    };
-    let Some((host, port)) = place.rsplit_once(':') else {
-        return unusable("which has no port");
-    };
-    match port.parse::<u16>() {
-        Ok(0) | Err(_) => unusable("which has no port that can be connected to"),
-        Ok(port) if matches!(host, "*" | "0.0.0.0" | "[::]" | "::" | "") => {
-            Ok(format!("tcp://{}", SocketAddr::new(engine, port)))
-        }
-        Ok(_) => Ok(told.to_owned()),
-    }
 }
 
 #[cfg(test)]

@@ -122,6 +122,8 @@ struct SourceCounters {
     gaps: IntCounterVec,
     restarts: IntCounterVec,
     clears: IntCounterVec,
+    rebuilds: IntCounterVec,
+    silences: IntCounterVec,
 }
 
 impl SourceCounters {
@@ -143,6 +145,14 @@ impl SourceCounters {
             clears: source(
                 "warmpath_kv_event_clears_total",
                 "Times that all that was known of an engine's cache was dropped",
+            )?,
+            rebuilds: source(
+                "warmpath_kv_event_rebuilds_total",
+                "Replays from the beginning because an engine's answers contradicted what its events told",
+            )?,
+            silences: source(
+                "warmpath_kv_event_silences_total",
+                "Times that an engine computed new tokens and no batch told of them",
             )?,
         })
     }
@@ -208,6 +218,8 @@ impl EventMetrics {
             gaps: self.sources.gaps.with_label_values(&values),
             restarts: self.sources.restarts.with_label_values(&values),
             clears: self.sources.clears.with_label_values(&values),
+            rebuilds: self.sources.rebuilds.with_label_values(&values),
+            silences: self.sources.silences.with_label_values(&values),
             all: Arc::clone(self),
             labels,
         }
@@ -229,8 +241,10 @@ impl EventMetrics {
             gaps,
             restarts,
             clears,
+            rebuilds,
+            silences,
         } = &self.sources;
-        for vec in [batches, gaps, restarts, clears] {
+        for vec in [batches, gaps, restarts, clears, rebuilds, silences] {
             // An error says that the series is gone, which is what is wanted.
             drop(vec.remove_label_values(&values));
         }
@@ -245,6 +259,8 @@ pub struct SourceMetrics {
     gaps: IntCounter,
     restarts: IntCounter,
     clears: IntCounter,
+    rebuilds: IntCounter,
+    silences: IntCounter,
 }
 
 impl SourceMetrics {
@@ -306,6 +322,16 @@ impl SourceMetrics {
     /// The view was cleared.
     pub fn clear(&self) {
         self.clears.inc();
+    }
+
+    /// The view starts over because it was found to be wrong.
+    pub fn rebuild(&self) {
+        self.rebuilds.inc();
+    }
+
+    /// Batches are overdue.
+    pub fn silence(&self) {
+        self.silences.inc();
     }
 
     /// A replay ended.

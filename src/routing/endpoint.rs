@@ -82,6 +82,9 @@ pub struct Report {
     /// Prompt and output tokens it has computed since it started, if the page tells: it grows while the engine
     /// makes progress.
     pub computed: Option<u64>,
+    /// Those of them that were not found in its cache, if the page tells: prompt tokens are counted here when
+    /// they are scheduled, output tokens when they are computed.
+    pub fresh: Option<u64>,
     /// It sleeps: its KV cache is gone and it takes no requests.
     pub asleep: bool,
 }

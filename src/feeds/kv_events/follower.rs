@@ -1,6 +1,7 @@
 //! What is held of one source, and what each message, silence and loss does to it.
 
 mod catch_up;
+mod repair;
 mod silence;
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -11,6 +12,8 @@ use tracing::{info, warn};
 use xxhash_rust::xxh3::xxh3_64;
 use zeromq::{ZmqError, ZmqMessage};
 
+use super::demands::{Demands, Inbox};
+use super::quiet::Quiet;
 use super::socket::{Link, Lost, Message, parse};
 use super::{Settings, Source, View};
 use crate::feeds::kv_cursor::{Cursor, Step};
@@ -18,6 +21,7 @@ use crate::feeds::kv_wire;
 use crate::metrics::events::SourceMetrics;
 use crate::routing::cache::FeedState;
 use crate::routing::event::KvEvent;
+use repair::{Jumps, Rebuilds};
 use silence::Backoff;
 
 /// One source as we stand with it.
@@ -25,8 +29,7 @@ pub(super) struct Follower<'a, V> {
     endpoint: &'a str,
     source: Source,
     view: V,
-    /// Changes when continuity has to be proven again.
-    restarts: watch::Receiver<u32>,
+    inbox: Inbox,
     settings: Settings,
     metrics: SourceMetrics,
     cursor: Cursor,
@@ -36,6 +39,14 @@ pub(super) struct Follower<'a, V> {
     print: u64,
     /// Why the view may miss blocks, if it may.
     incomplete: Option<String>,
+    /// Why nothing can be believed that comes, or does not come, from here.
+    unusable: Option<String>,
+    /// The connection was given up on a mere suspicion, and there is no replay socket to ask: the
+    /// next number decides.
+    kept: bool,
+    rebuilds: Rebuilds,
+    quiet: Quiet,
+    jumps: Jumps,
     /// The replay socket did not answer when it was asked for the whole.
     unanswered: bool,
     /// Something was heard (a live batch or a replay's answer) on this connection.
@@ -59,21 +70,27 @@ impl<'a, V: View> Follower<'a, V> {
         endpoint: &'a str,
         source: Source,
         view: V,
-        restarts: watch::Receiver<u32>,
+        demands: watch::Receiver<Demands>,
         settings: Settings,
         metrics: SourceMetrics,
     ) -> Self {
+        let quiet = Quiet::new(settings.quiet_timeout, Instant::now());
         Self {
             endpoint,
             source,
             view,
-            restarts,
+            inbox: Inbox::new(demands),
             settings,
             metrics,
             cursor: Cursor::default(),
             base: None,
             print: 0,
             incomplete: None,
+            unusable: None,
+            kept: false,
+            rebuilds: Rebuilds::default(),
+            quiet,
+            jumps: Jumps::default(),
             unanswered: false,
             heard: false,
             ever_heard: false,
@@ -92,19 +109,25 @@ impl<'a, V: View> Follower<'a, V> {
         self.tell(FeedState::Suspect);
         self.silent_by = Some(Instant::now() + self.settings.guess_timeout);
         loop {
+            let mut pause = None;
             match self.connect().await {
                 Ok(mut link) => {
                     self.connected = true;
                     let lost = self.session(&mut link).await;
                     drop(link);
                     self.disconnected(&lost);
+                    pause = matches!(lost, Lost::Interleaved).then_some(repair::QUARANTINE);
                     if std::mem::take(&mut self.heard) {
                         backoff = Backoff::default();
                     }
                 }
-                Err(error) => self.trouble = Some(error),
+                Err(error) => {
+                    self.trouble = Some(error);
+                    self.let_go();
+                }
             }
-            tokio::time::sleep(backoff.next(self.cap())).await;
+            let pause = pause.unwrap_or_else(|| backoff.next(self.cap()));
+            self.wait(pause).await;
         }
     }
 
@@ -115,6 +138,17 @@ impl<'a, V: View> Follower<'a, V> {
             tokio::select! {
                 connected = &mut connecting => return connected,
                 () = until(self.silent_by) => self.silence(),
+                demand = self.inbox.next() => self.obey_apart(demand),
+            }
+        }
+    }
+
+    async fn wait(&mut self, pause: Duration) {
+        let over = Instant::now() + pause;
+        loop {
+            tokio::select! {
+                () = tokio::time::sleep_until(over) => return,
+                demand = self.inbox.next() => self.obey_apart(demand),
             }
         }
     }
@@ -122,18 +156,22 @@ impl<'a, V: View> Follower<'a, V> {
     /// One connection, until it is lost.
     async fn session(&mut self, link: &mut Link) -> Lost {
         let patience = self.settings.guess_timeout;
+        let look_every = self.quiet.look_every();
         let connected = Instant::now();
-        // What is proven from here on, is proven of the engine that runs now.
-        self.restarts.mark_unchanged();
-        let mut ask_again = Instant::now() + silence::ask_again_after(patience);
+        self.inbox.connected();
+        self.jumps = Jumps::default();
+        let mut ask_again = connected + silence::ask_again_after(patience);
+        let mut look_at = connected + look_every;
+        let mut nudge_at = connected + silence::nudge_after();
         if let Err(lost) = self.join(link).await {
             return lost;
         }
         loop {
             let silent_by = self.silent_by.filter(|_| !self.heard);
             let ask_at = self.unanswered.then_some(ask_again);
+            let rebuild_at = self.rebuilds.due();
             let outcome = tokio::select! {
-                () = changed(&mut self.restarts) => self.prove(connected),
+                demand = self.inbox.next() => self.obey(demand, connected),
                 received = link.next() => match received {
                     Ok(message) => self.receive(message, link).await,
                     Err(lost) => Err(lost),
@@ -146,6 +184,15 @@ impl<'a, V: View> Follower<'a, V> {
                     ask_again = Instant::now() + silence::ask_again_after(patience);
                     self.ask_again(link).await
                 }
+                () = until(rebuild_at) => self.rebuild(link).await,
+                () = tokio::time::sleep_until(look_at) => {
+                    look_at = Instant::now() + look_every;
+                    self.look()
+                }
+                () = tokio::time::sleep_until(nudge_at) => {
+                    nudge_at = Instant::now() + silence::nudge_after();
+                    link.nudge().await
+                }
             };
             if let Err(lost) = outcome {
                 return lost;
@@ -154,20 +201,12 @@ impl<'a, V: View> Follower<'a, V> {
         }
     }
 
-    /// The engine's container was restarted, a moment or many seconds ago. The connection may
-    /// still be one to the former process, whose end it did not notice, so the proof begins with
-    /// a new one. Without a replay socket nothing could be proven, and all would be forgotten:
-    /// there a young connection counts, since it was made after the former process had ended.
-    fn prove(&self, connected: Instant) -> Result<(), Lost> {
-        if self.source.replay.is_none() && connected.elapsed() < LATEST_COUNT {
-            return Ok(());
-        }
-        Err(Lost::Unproven)
-    }
-
     fn disconnected(&mut self, lost: &Lost) {
         self.connected = false;
-        self.cursor.disconnected();
+        self.kept = lost.is_suspicion() && self.source.replay.is_none();
+        if !self.kept {
+            self.cursor.disconnected();
+        }
         // One that was given up is tried for ever, and its comings and goings are no news.
         if !matches!(self.told, Some(FeedState::Absent(_))) {
             info!(endpoint = self.endpoint, rank = self.source.rank, error = %lost, "KV event source lost");
@@ -183,6 +222,7 @@ impl<'a, V: View> Follower<'a, V> {
             return Ok(());
         };
         self.heard();
+        self.quiet.heard(Instant::now());
         self.live(message, link).await
     }
 
@@ -218,6 +258,9 @@ impl<'a, V: View> Follower<'a, V> {
                     self.metrics.restart();
                     self.forget();
                     self.unanswered = false;
+                    if self.jumps.again(Instant::now()) {
+                        return Err(self.interleaved());
+                    }
                 }
                 Step::Gap { expected, got } if tried => self.lose(expected, got),
                 Step::Gap { .. } => {
@@ -248,6 +291,7 @@ impl<'a, V: View> Follower<'a, V> {
         self.cursor.reset();
         self.base = None;
         self.incomplete = None;
+        self.unusable = None;
     }
 
     /// Applies a batch whose number the cursor has just taken.
@@ -263,9 +307,14 @@ impl<'a, V: View> Follower<'a, V> {
                 return;
             }
         };
-        if batch.rank.is_some_and(|rank| rank != self.source.rank) {
+        if let Some(rank) = batch.rank.filter(|rank| *rank != self.source.rank) {
             self.metrics.rank_mismatch();
+            if self.source.one_of_several {
+                self.foreign(rank);
+                return;
+            }
         }
+        self.unusable = None;
         let applied = self.view.apply(&batch.events);
         let lag = live.then(|| lag(batch.ts)).flatten();
         self.metrics.applied(&batch.events, applied, lag);
@@ -296,9 +345,10 @@ impl<'a, V: View> Follower<'a, V> {
 
     /// Says where we stand, a connection standing and no replay under way.
     fn tell_standing(&mut self) {
-        let state = match &self.incomplete {
-            None => FeedState::Live,
-            Some(cause) => FeedState::Incomplete(cause.clone()),
+        let state = match (&self.unusable, &self.incomplete) {
+            (Some(cause), _) => FeedState::Absent(cause.clone()),
+            (None, Some(cause)) => FeedState::Incomplete(cause.clone()),
+            (None, None) => FeedState::Live,
         };
         if self.told.as_ref() == Some(&state) {
             return;
@@ -346,16 +396,6 @@ impl Breather {
             tokio::task::yield_now().await;
             self.since = None;
         }
-    }
-}
-
-/// How late a count of restarts may be: kubelets report within some ten seconds.
-const LATEST_COUNT: Duration = Duration::from_secs(60);
-
-/// Waits for the next change; for ever once nobody can make one.
-async fn changed(restarts: &mut watch::Receiver<u32>) {
-    if restarts.changed().await.is_err() {
-        std::future::pending::<()>().await;
     }
 }
 

@@ -12,8 +12,11 @@
 //! - Reconnecting by itself waits up to 30 s between attempts (a restarting engine is up after
 //!   about 28 s, so it would be missed for 20 s more) and its `Connected` may come after the first
 //!   messages. So a socket lives for one connection here, and the next is ours to make.
-//! - It sends no heartbeats: a peer whose machine vanished stays connected until discovery
-//!   takes the endpoint away.
+//! - It sends no heartbeats, and does not set `SO_KEEPALIVE`: a connection whose peer vanished
+//!   stays for ever if nothing is written to it. So something is: a subscription to a topic that
+//!   nobody has, taken back at once (30 bytes). It keeps entries in connection tables alive, and
+//!   a machine that knows nothing of the connection answers with a reset. One that does not
+//!   answer at all is found by its reports, and the connection made anew when it is back.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -57,9 +60,30 @@ pub(super) enum Lost {
     Closed,
     #[error("the engine's container was restarted: the connection is made anew")]
     Unproven,
+    #[error("the engine answers again after a silence: the connection is made anew")]
+    Doubtful,
+    #[error("the engine computed {0} tokens and told of no block: the connection is made anew")]
+    Overdue(u64),
+    #[error("batch numbers jump back and forth")]
+    Interleaved,
+    #[error("the connection takes no more bytes")]
+    Stuck,
     #[error("the connection broke")]
     Broken(#[source] ZmqError),
 }
+
+impl Lost {
+    /// It was given up on a mere suspicion: that the engine's process is another one is not meant.
+    pub(super) const fn is_suspicion(&self) -> bool {
+        matches!(self, Self::Doubtful | Self::Overdue(_))
+    }
+}
+
+/// A topic that no batch has, to have something to write.
+const NO_TOPIC: &str = "\u{1}warmpath";
+
+/// Longest wait for so few bytes to be taken.
+const NUDGE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// One connection to a publisher.
 pub(super) struct Link {
@@ -93,6 +117,18 @@ impl Link {
             return Ok(message);
         }
         self.receive().await
+    }
+
+    /// Writes something that changes nothing, so that a connection whose other end is gone is noticed.
+    pub(super) async fn nudge(&mut self) -> Result<(), Lost> {
+        let written = async {
+            self.sub.subscribe(NO_TOPIC).await?;
+            self.sub.unsubscribe(NO_TOPIC).await
+        };
+        match tokio::time::timeout(NUDGE_TIMEOUT, written).await {
+            Ok(written) => written.map_err(Lost::Broken),
+            Err(_elapsed) => Err(Lost::Stuck),
+        }
     }
 
     async fn receive(&mut self) -> Result<ZmqMessage, Lost> {

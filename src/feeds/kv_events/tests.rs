@@ -4,6 +4,8 @@ mod joining;
 mod losing;
 mod proving;
 mod publisher;
+mod quiet;
+mod repairing;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -80,10 +82,13 @@ impl View for Recorder {
     }
 }
 
+/// How long a source may be quiet here while its engine computes.
+const QUIET: Duration = Duration::from_millis(200);
+
 /// A source being followed.
 struct Following {
     record: watch::Receiver<Record>,
-    restarts: watch::Sender<u32>,
+    demands: watch::Sender<Demands>,
     registry: Registry,
     stop: CancellationToken,
     tasks: JoinSet<()>,
@@ -110,7 +115,7 @@ impl Following {
 
     fn with_guess_timeout(source: Source, guess_timeout: Duration) -> Self {
         let (sender, record) = watch::channel(Record::default());
-        let (restarts, counted) = watch::channel(0);
+        let (demands, demanded) = watch::channel(Demands::default());
         let registry = Registry::new();
         let metrics = Arc::new(EventMetrics::register(&registry).expect("free names"));
         let settings = Settings {
@@ -118,6 +123,7 @@ impl Following {
             replay_port: 5558,
             replay_timeout: Duration::from_millis(300),
             guess_timeout,
+            quiet_timeout: QUIET,
             max_orphans: 100,
             replays: Arc::new(Semaphore::new(1)),
         };
@@ -129,7 +135,7 @@ impl Following {
                 "ns/pod",
                 source,
                 Recorder(sender),
-                counted,
+                demanded,
                 settings,
                 metrics,
                 stopped,
@@ -138,7 +144,7 @@ impl Following {
         });
         Self {
             record,
-            restarts,
+            demands,
             registry,
             stop,
             tasks,
@@ -161,6 +167,11 @@ impl Following {
         let hashes: Vec<_> = hashes.into_iter().collect();
         self.until(|record| record.is_live() && record.held == hashes)
             .await
+    }
+
+    /// Asks something of the follower.
+    fn demand(&self, what: impl FnOnce(&mut Demands)) {
+        self.demands.send_modify(what);
     }
 
     /// The sum over all series of a counter.

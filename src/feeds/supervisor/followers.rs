@@ -16,7 +16,7 @@ use crate::feeds::life::Life;
 use crate::feeds::pool::EventHints;
 use crate::feeds::probe::Profile;
 use crate::routing::cache::{Applied, CacheView, FeedState};
-use crate::routing::endpoint::{EndpointId, EndpointName};
+use crate::routing::endpoint::EndpointId;
 use crate::routing::event::KvEvent;
 
 /// What is known of the engine, as it changes.
@@ -116,9 +116,8 @@ impl<'a> Followers<'a> {
             let mut view = self.context.router.cache_view(id, rank);
             match source {
                 Ok(source) => {
-                    let name = self.life.name_of(self.rank_of(rank));
-                    let following =
-                        follow(self.context, self.life, name, view, source.clone(), stop);
+                    let of = self.rank_of(rank);
+                    let following = follow(self.context, self.life, of, view, source.clone(), stop);
                     self.tasks.spawn(following);
                 }
                 Err(why) => {
@@ -139,11 +138,11 @@ impl<'a> Followers<'a> {
     }
 }
 
-/// Follows one source for as long as it is polled.
+/// Follows one source, of the endpoint that the member is or that one of its ranks is, for as long as it is polled.
 fn follow(
     context: &Context,
     life: &Life,
-    name: EndpointName,
+    of: Option<u32>,
     mut view: CacheView,
     source: Source,
     stop: &CancellationToken,
@@ -157,13 +156,13 @@ fn follow(
         was_trusted: false,
     };
     let metrics = Arc::clone(&context.event_metrics);
-    let (restarts, stop) = (life.restarts(), stop.child_token());
+    let (name, demands, stop) = (life.name_of(of), life.demands(of), stop.child_token());
     async move {
         kv_events::follow(
             name.as_str(),
             source,
             view,
-            restarts,
+            demands,
             settings,
             metrics,
             stop,

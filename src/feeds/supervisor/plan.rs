@@ -16,8 +16,10 @@ pub(super) struct Plan {
     /// The ranks that are endpoints of their own; none: the address is one endpoint.
     pub(super) ranks: BTreeSet<u32>,
     /// The event source of each rank, or why it has none that can be followed.
-    pub(super) sources: BTreeMap<u32, Result<Source, String>>,
+    pub(super) sources: Sources,
 }
+
+type Sources = BTreeMap<u32, Result<Source, String>>;
 
 /// All that is known of an address.
 pub(super) struct Known<'a> {
@@ -39,7 +41,7 @@ impl Plan {
         let events = known.profile.events.as_ref()?;
         if let Events::Told(sources) = events {
             let ranks = known.endpoints_of(sources.keys().copied());
-            let sources = sources.clone();
+            let sources = told_apart(sources.clone());
             return Some(Self { ranks, sources });
         }
         let followed = match known.hints.rank {
@@ -59,7 +61,7 @@ impl Plan {
             }
             _ => (rank, known.usual_source(rank)),
         };
-        let sources = followed.iter().map(source).collect();
+        let sources = told_apart(followed.iter().map(source).collect());
         Some(Self { ranks, sources })
     }
 }
@@ -74,6 +76,12 @@ impl Known<'_> {
         }
     }
 
+    /// Where the socket of a rank is, if that of rank 0 has this port.
+    fn at(&self, base: u16, rank: u32) -> Option<String> {
+        let port = base.checked_add(u16::try_from(rank).ok()?)?;
+        Some(format!("tcp://{}", SocketAddr::new(self.engine, port)))
+    }
+
     /// Where the events of a rank are for an engine that does not tell: its sockets are so many
     /// ports on from those of rank 0.
     fn usual_source(&self, rank: u32) -> Result<Source, String> {
@@ -82,14 +90,8 @@ impl Known<'_> {
             replay_port,
             ..
         } = *self.hints;
-        let at = |base: u16| {
-            let port = u16::try_from(rank)
-                .ok()
-                .and_then(|rank| base.checked_add(rank));
-            port.map(|port| format!("tcp://{}", SocketAddr::new(self.engine, port)))
-        };
         let base = live_port.unwrap_or(self.settings.live_port);
-        let Some(live) = at(base) else {
+        let Some(live) = self.at(base, rank) else {
             return Err(format!(
                 "there is no port {rank} on from {base} for the KV events of rank {rank}"
             ));
@@ -97,10 +99,20 @@ impl Known<'_> {
         Ok(Source {
             rank,
             live,
-            replay: at(replay_port.unwrap_or(self.settings.replay_port)),
+            replay: self.at(replay_port.unwrap_or(self.settings.replay_port), rank),
             known: live_port.is_some() || replay_port.is_some(),
+            ..Source::default()
         })
     }
+}
+
+/// Sources that know whether there are others beside them.
+fn told_apart(mut sources: Sources) -> Sources {
+    let several = sources.len() > 1;
+    for source in sources.values_mut().flatten() {
+        source.one_of_several = several;
+    }
+    sources
 }
 
 /// The ranks, if there are several and a request can be pinned to each by its number. A server
@@ -131,6 +143,7 @@ mod tests {
             replay_port: 5600,
             replay_timeout: Duration::from_secs(1),
             guess_timeout: Duration::from_secs(1),
+            quiet_timeout: Duration::from_secs(1),
             max_orphans: 1,
             replays: Arc::new(Semaphore::new(1)),
         }
@@ -162,6 +175,14 @@ mod tests {
             live: format!("tcp://10.0.0.7:{live}"),
             replay: Some(format!("tcp://10.0.0.7:{replay}")),
             known,
+            ..Source::default()
+        })
+    }
+
+    fn beside_others(source: Result<Source, String>) -> Result<Source, String> {
+        source.map(|source| Source {
+            one_of_several: true,
+            ..source
         })
     }
 
@@ -215,7 +236,10 @@ mod tests {
         let expected = Plan {
             // Discovery says that it is one rank of many.
             ranks: BTreeSet::new(),
-            sources: own,
+            sources: own
+                .into_iter()
+                .map(|(rank, source)| (rank, beside_others(source)))
+                .collect(),
         };
         assert_eq!(told, Some(expected));
         assert_eq!(plan(None, NEW, &[0, 1], &all), None);
@@ -263,7 +287,10 @@ mod tests {
         let none = EventHints::default();
         let untold = plan(Some(Events::Untold), (0, 20), &[0, 1], &none).unwrap();
         assert!(untold.ranks.iter().eq(&[0, 1]));
-        assert_eq!(untold.sources[&1], source(1, 5558, 5601, false));
+        assert_eq!(
+            untold.sources[&1],
+            beside_others(source(1, 5558, 5601, false))
+        );
         let off = plan(Some(Events::Off), NEW, &[0, 1], &none).unwrap();
         assert!(off.ranks.iter().eq(&[0, 1]));
         assert!(off.sources.values().all(Result::is_err));
@@ -279,7 +306,10 @@ mod tests {
             let plan = plan(Some(Events::Untold), (0, 20), page, &none).unwrap();
             assert!(plan.ranks.is_empty());
             assert!(plan.sources.keys().eq(page));
-            assert_eq!(plan.sources[&3], source(3, 5560, 5603, false));
+            let third = plan.sources[&3].clone().unwrap();
+            let expected = source(3, 5560, 5603, false).unwrap();
+            assert_eq!((third.live, third.replay), (expected.live, expected.replay));
+            assert_eq!(third.one_of_several, page.len() > 1);
         }
     }
 

@@ -7,6 +7,7 @@ use super::Follower;
 use crate::feeds::kv_cursor::Step;
 use crate::metrics::events::ReplayOutcome;
 use crate::routing::cache::FeedState;
+use tokio::time::Instant;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Requests without any progress before a replay is given up.
@@ -34,7 +35,10 @@ impl<V: View> Follower<'_, V> {
         if !matches!(self.told, Some(FeedState::Absent(_))) {
             self.tell(FeedState::Suspect);
         }
-        if let CaughtUp::No(cause) = self.catch_up(link).await? {
+        let kept = std::mem::take(&mut self.kept);
+        if let CaughtUp::No(cause) = self.catch_up(link).await?
+            && !kept
+        {
             // Whether it is still the same life cannot be told.
             self.forget();
             self.incomplete = Some(cause);
@@ -122,7 +126,8 @@ impl<V: View> Follower<'_, V> {
             };
             self.unanswered = true;
             self.metrics.replay(ReplayOutcome::Unanswered);
-            return Ok(CaughtUp::No(format!("no replay answer: {address} {error}")));
+            let cause = self.advised(format!("no replay answer: {address} {error}"));
+            return Ok(CaughtUp::No(cause));
         }
     }
 
@@ -207,6 +212,7 @@ impl<V: View> Follower<'_, V> {
                 self.cursor.observe_replayed(seq);
             }
         }
+        self.quiet.heard(Instant::now());
         self.apply(message, false);
         Ok(())
     }

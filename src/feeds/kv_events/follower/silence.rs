@@ -26,6 +26,12 @@ pub(super) fn ask_again_after(guess_timeout: Duration) -> Duration {
     guess_timeout.mul_f64(2.0 + 2.0 * fastrand::f64())
 }
 
+/// When something is written to the connection again, to notice that its other end is gone. Connection tables on
+/// the way forget silent ones after minutes.
+pub(super) fn nudge_after() -> Duration {
+    Duration::from_secs(30).mul_f64(0.8 + 0.4 * fastrand::f64())
+}
+
 /// Waits that double up to a cap, with the upper half of each left to chance.
 #[derive(Default)]
 pub(super) struct Backoff {
@@ -65,6 +71,7 @@ impl<V: View> Follower<'_, V> {
                 replay = self.source.replay,
                 connected = self.connected,
                 error = self.trouble.as_ref().map(|error| error as &dyn Error),
+                advice = self.source.advice,
                 "an engine said to publish KV events is silent. Likely causes: its publisher connects instead of \
                  binding (only endpoints with `*` or `::` are bound: `tcp://*:5557`, not `tcp://0.0.0.0:5557`); \
                  another port (with data parallelism each rank has its own); a network policy between picker and \
@@ -89,7 +96,16 @@ impl<V: View> Follower<'_, V> {
             };
             format!("cannot connect to {live} for KV events{trouble}; {replay}")
         };
+        let reason = self.advised(reason);
         self.tell(FeedState::Absent(reason));
+    }
+
+    /// A reason, and what to do about it where that is known.
+    pub(super) fn advised(&self, reason: String) -> String {
+        match &self.source.advice {
+            Some(advice) => format!("{reason}; {advice}"),
+            None => reason,
+        }
     }
 }
 

@@ -201,6 +201,7 @@ async fn a_guess_that_finds_nobody_is_absent_and_comes_alive_when_somebody_appea
         live: live.clone(),
         replay: Some(replay.clone()),
         known: false,
+        ..Source::default()
     };
     let mut following = Following::with_guess_timeout(source, Duration::from_millis(50));
     let record = following.until(|record| record.absent().is_some()).await;
@@ -257,6 +258,7 @@ async fn a_port_that_speaks_something_else_is_no_event_source() {
         live: live.clone(),
         replay: None,
         known: true,
+        ..Source::default()
     };
     let mut following = Following::with_guess_timeout(source, Duration::from_millis(50));
     let record = following.until(|record| record.absent().is_some()).await;

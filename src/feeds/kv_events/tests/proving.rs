@@ -6,7 +6,7 @@ impl Following {
     /// The count of restarts rises, and the state of the feed changes twice: asked, and proven.
     async fn counted(&mut self) {
         let before = self.record.borrow().feeds.len();
-        self.restarts.send_modify(|count| *count += 1);
+        self.demand(|demands| demands.proofs += 1);
         self.until(|record| record.feeds.len() > before + 1).await;
     }
 }
@@ -56,7 +56,7 @@ async fn a_count_while_the_engine_is_away_changes_nothing() {
     following
         .until(|record| record.feed() == Some(&FeedState::Suspect))
         .await;
-    following.restarts.send_modify(|count| *count += 1);
+    following.demand(|demands| demands.proofs += 1);
     let _publisher = Publisher::start_at(&live, &replay, ring(1, 0..2)).await;
     let record = following.live_with(1000..1002).await;
     assert_eq!(record.clears, 1);
@@ -70,7 +70,7 @@ async fn without_a_replay_socket_a_young_connection_is_the_proof() {
     publisher.subscribed().await;
     publisher.send_live(batch(0, 0)).await;
     following.live_with([0]).await;
-    following.restarts.send_modify(|count| *count += 1);
+    following.demand(|demands| demands.proofs += 1);
     publisher.send_live(batch(0, 1)).await;
     let record = following.live_with(0..2).await;
     assert_eq!(record.clears, 0);

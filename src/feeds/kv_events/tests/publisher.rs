@@ -79,6 +79,7 @@ impl Publisher {
             live: self.live.clone(),
             replay: Some(self.replay.clone()),
             known: true,
+            ..Source::default()
         }
     }
 
@@ -148,7 +149,12 @@ impl Publisher {
 
     /// Waits until somebody subscribed.
     pub(super) async fn subscribed(&mut self) {
-        let subscribed = self.subscribers.wait_for(|n| *n > 0);
+        self.subscribed_times(1).await;
+    }
+
+    /// Waits until so many came.
+    pub(super) async fn subscribed_times(&mut self, times: usize) {
+        let subscribed = self.subscribers.wait_for(|n| *n >= times);
         tokio::time::timeout(DEADLINE, subscribed)
             .await
             .expect("a subscriber comes")
