@@ -7,6 +7,17 @@ use super::pick::Usage;
 use super::sse::{Part, Splitter};
 use super::usage::UsageFinder;
 
+/// What a piece of a response's body tells of its engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    /// Nothing.
+    Nothing,
+    /// The first data of the answer is in it.
+    FirstData,
+    /// More of it.
+    MoreData,
+}
+
 /// Reads one response's body.
 #[derive(Debug)]
 pub(super) struct AnswerReader {
@@ -30,13 +41,19 @@ impl AnswerReader {
         }
     }
 
-    /// Takes the next piece. True once: when the first data of the answer is in it.
-    pub(super) fn feed(&mut self, bytes: &[u8]) -> bool {
+    /// Takes the next piece.
+    pub(super) fn feed(&mut self, bytes: &[u8]) -> Seen {
+        let mut data = !bytes.is_empty();
         let answers = match self.content {
             Content::Events => {
                 let finder = &mut self.finder;
+                // Comments keep the connection alive, whatever has become of the engine.
+                data = false;
                 self.events.feed(bytes, |part| match part {
-                    Part::Data(data) => finder.feed(data),
+                    Part::Data(bytes) => {
+                        data = true;
+                        finder.feed(bytes);
+                    }
                     Part::End => finder.restart(),
                 });
                 self.events.answers()
@@ -47,9 +64,16 @@ impl AnswerReader {
             }
             Content::Opaque => !bytes.is_empty(),
         };
-        let first = answers && !self.first_data && !self.failed;
-        self.first_data |= first;
-        first
+        if self.failed || !answers {
+            return Seen::Nothing;
+        }
+        if !std::mem::replace(&mut self.first_data, true) {
+            Seen::FirstData
+        } else if data {
+            Seen::MoreData
+        } else {
+            Seen::Nothing
+        }
     }
 
     /// The figures found so far.

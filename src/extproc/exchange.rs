@@ -12,6 +12,7 @@ mod tests;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -71,10 +72,14 @@ pub(super) enum Step {
 pub(super) enum News {
     /// Response headers came with this status.
     Started(u16),
+    /// The endpoint takes no requests for now.
+    Refused(Option<Duration>),
     /// The gateway says who served.
     ServedBy(SocketAddr),
     /// The first data of the answer came.
     FirstData,
+    /// More data of the answer came.
+    MoreData,
     /// The engine's own figures.
     Usage(Usage),
     /// The answer passed in full.

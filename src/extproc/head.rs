@@ -1,6 +1,7 @@
 //! What do a message's headers say, as far as we look at them?
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use super::metadata::{DESTINATION, TEST_SELECTION};
 use super::pick::RequestHead;
@@ -37,6 +38,15 @@ pub(super) struct Response {
     pub(super) status: u16,
     /// How its body can be read.
     pub(super) content: Content,
+    /// It says that the endpoint takes no requests for now.
+    pub(super) refusal: Option<Refusal>,
+}
+
+/// An endpoint's refusal of any request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    /// `retry-after` in seconds; a date is not read, and nor is what is no number.
+    pub(super) retry_after: Option<Duration>,
 }
 
 /// Reads request headers. Of duplicates the first counts, except for encodings, which add up.
@@ -76,9 +86,14 @@ pub(super) fn response(headers: Option<HeaderMap>) -> Response {
     let mut status = 0;
     let mut content = None;
     let mut encoding = None;
+    let mut retry_after = None;
+    let mut gateways = false;
     for header in headers.unwrap_or_default().headers {
         let value = text(&header);
         match name(&header).as_ref() {
+            "retry-after" => retry_after = value.trim().parse().ok().map(Duration::from_secs),
+            // Envoy is at a limit of its own, which says nothing of the endpoint.
+            "x-envoy-overloaded" => gateways = true,
             ":status" => status = value.trim().parse().unwrap_or_default(),
             "content-type" if content.is_none() => content = Some(media_type(&value)),
             "content-encoding" => add_encoding(&mut encoding, &value),
@@ -91,7 +106,12 @@ pub(super) fn response(headers: Option<HeaderMap>) -> Response {
         Some(media) if media == "application/json" || media.ends_with("+json") => Content::Json,
         _ => Content::Opaque,
     };
-    Response { status, content }
+    let refuses = matches!(status, 429 | 503) && !gateways;
+    Response {
+        status,
+        content,
+        refusal: refuses.then_some(Refusal { retry_after }),
+    }
 }
 
 /// Envoy sends names in lower case; others might not.

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -79,12 +80,17 @@ pub trait Flight: Send + 'static {
     fn rank(&self) -> Option<u32> {
         None
     }
+    /// The response headers that arrived are a refusal of the endpoint's, which takes no requests for now; it may say
+    /// when to come again. Told before their status.
+    fn refused(&mut self, _retry_after: Option<Duration>) {}
     /// Response headers arrived with this status.
     fn response_started(&mut self, status: u16);
     /// The gateway says who served it.
     fn served_by(&mut self, address: SocketAddr);
     /// The first data of the answer arrived: its prefill is done.
     fn first_data(&mut self);
+    /// More data of the answer arrived; called for every message with some.
+    fn more_data(&mut self) {}
     /// The engine's own figures.
     fn usage(&mut self, usage: Usage);
     /// The answer ended in full.

@@ -315,8 +315,10 @@ fn reason(rejection: Rejection) -> (Reason, String) {
 fn tell(flight: &mut impl Flight, news: News) {
     match news {
         News::Started(status) => flight.response_started(status),
+        News::Refused(retry_after) => flight.refused(retry_after),
         News::ServedBy(address) => flight.served_by(address),
         News::FirstData => flight.first_data(),
+        News::MoreData => flight.more_data(),
         News::Usage(usage) => flight.usage(usage),
         News::Completed => flight.completed(),
     }

@@ -275,7 +275,7 @@ impl PickMetrics {
 
 /// Whom the guards left out.
 struct Guards {
-    exclusions: [(Exclusion, IntCounter); 3],
+    exclusions: [(Exclusion, IntCounter); Exclusion::GUARDS.len()],
     overruled: IntCounter,
 }
 

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::decisions::{Record, Understood};
 use crate::extproc::pick::{Flight, Usage};
@@ -91,6 +91,15 @@ impl Flight for PickedFlight {
     fn response_started(&mut self, status: u16) {
         self.metrics.responded(status);
         self.record.note(|outcome| outcome.status = Some(status));
+        if let Some(reservation) = &mut self.reservation {
+            reservation.answered(status);
+        }
+    }
+
+    fn refused(&mut self, retry_after: Option<Duration>) {
+        if let Some(reservation) = &mut self.reservation {
+            reservation.refused(retry_after, Instant::now());
+        }
     }
 
     fn served_by(&mut self, address: SocketAddr) {
@@ -119,6 +128,12 @@ impl Flight for PickedFlight {
         }
     }
 
+    fn more_data(&mut self) {
+        if let Some(reservation) = &self.reservation {
+            reservation.more_data();
+        }
+    }
+
     fn usage(&mut self, usage: Usage) {
         // An SSE stream may report more than once; a later report without a figure takes none back.
         self.record.note(|outcome| {
@@ -141,6 +156,9 @@ impl Flight for PickedFlight {
 
 impl Drop for PickedFlight {
     fn drop(&mut self) {
+        if let Some(reservation) = self.reservation.take() {
+            reservation.end(Instant::now());
+        }
         let ended = self.ended;
         self.record.note(|outcome| outcome.ended = Some(ended));
         self.metrics.ended(ended);

@@ -133,6 +133,9 @@ impl CacheView {
         self.write();
         let mut ledger = self.state.ledger.lock();
         ledger.stored(self.feed.endpoint, &self.batch.stored);
+        if !events.is_empty() {
+            ledger.stirred(self.feed);
+        }
         ledger.set_orphans(self.feed, self.orphans.blocks());
         drop(ledger);
         self.batch.stored.clear();

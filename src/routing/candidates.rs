@@ -57,7 +57,13 @@ impl Health {
 
 impl Exclusion {
     /// The guards, in the order in which they are asked; the other causes are no guards.
-    pub const GUARDS: [Self; 3] = [Self::Unreachable, Self::KvUsage, Self::ReportAge];
+    pub const GUARDS: [Self; 5] = [
+        Self::Unreachable,
+        Self::Refusing,
+        Self::Stalled,
+        Self::KvUsage,
+        Self::ReportAge,
+    ];
 
     /// A guard leaves out what could be taken all the same where it leaves nobody.
     pub fn is_guard(self) -> bool {
@@ -72,6 +78,9 @@ impl Exclusion {
             Self::KvUsage => "kv_usage",
             Self::ReportAge => "report_age",
             Self::Unreachable => "unreachable",
+            Self::Asleep => "asleep",
+            Self::Refusing => "refusing",
+            Self::Stalled => "stalled",
         }
     }
 }

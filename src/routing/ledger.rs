@@ -28,10 +28,13 @@ use super::router::{EndpointView, Settings};
 
 use account::{Account, Feed};
 use booking::Booking;
+use refusals::Refusals;
 
 mod account;
 mod booking;
 mod choose;
+mod progress;
+mod refusals;
 #[cfg(test)]
 mod tests;
 
@@ -230,6 +233,8 @@ impl Ledger {
         }
         let account = self.account_mut(id)?;
         account.forget_report(since, now);
+        account.progress.restarted(now);
+        account.refusals = Refusals::default();
         Some(Arc::clone(&account.recent))
     }
 

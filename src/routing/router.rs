@@ -118,6 +118,12 @@ pub enum Exclusion {
     ReportAge,
     /// Nobody listened at its address when it was last asked.
     Unreachable,
+    /// It sleeps: it cannot answer.
+    Asleep,
+    /// It has just refused a request.
+    Refusing,
+    /// It was given work, and nothing has come of it for too long.
+    Stalled,
 }
 
 /// One endpoint as a pick saw it.
@@ -393,15 +399,15 @@ impl Router {
             .lock()
             .choose(&self.state.settings, wanted, ask)?;
         let state = Arc::clone(&self.state);
-        let reservation = Reservation::new(state, chosen.booking, prepared.clone());
-        self.state.note_sent(prepared, &chosen.sent, ask.now);
+        let (prepared, sent) = (prepared.clone(), chosen.sent);
+        let reservation = Reservation::new(state, chosen.booking, prepared, sent, ask.now);
         Ok(Decision {
             id: chosen.id,
             name: chosen.name,
             address: chosen.address,
             rank: chosen.rank,
             alternates: chosen.alternates,
-            prompt: prepared.prompt,
+            prompt: reservation.prepared.prompt,
             cached: chosen.cached,
             queued: chosen.queued,
             guards_overruled: chosen.guards_overruled,

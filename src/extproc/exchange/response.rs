@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use super::{BodyMode, News, Step, TestHeaders, hand_back};
-use crate::extproc::answer::AnswerReader;
+use crate::extproc::answer::{AnswerReader, Seen};
+use crate::extproc::head::Refusal;
 use crate::extproc::proto::envoy::service::ext_proc::v3::{HttpBody, HttpHeaders};
 use crate::extproc::{head, metadata, reply};
 use crate::metrics::wire::{Direction, Oddity};
@@ -49,8 +50,12 @@ impl ResponseSide {
         }
         let head = head::response(headers.headers);
         self.phase = Phase::Passing(Box::new(AnswerReader::new(Some(head))));
-        steps.push_back(Step::Tell(News::Started(head.status)));
+        // First who served: the status says something of that endpoint.
         self.read_served(metadata, steps);
+        if let Some(Refusal { retry_after }) = head.refusal {
+            steps.push_back(Step::Tell(News::Refused(retry_after)));
+        }
+        steps.push_back(Step::Tell(News::Started(head.status)));
         steps.push_back(Step::Answer(match self.test_headers {
             TestHeaders::Ignored => reply::headers(Direction::Response),
             TestHeaders::Obeyed => reply::response_headers_with(
@@ -72,8 +77,10 @@ impl ResponseSide {
         self.read_served(metadata, steps);
         let duplex = self.mode == BodyMode::FullDuplexStreamed;
         if let Phase::Passing(reader) = &mut self.phase {
-            if reader.feed(&body.body) {
-                steps.push_back(Step::Tell(News::FirstData));
+            match reader.feed(&body.body) {
+                Seen::Nothing => {}
+                Seen::FirstData => steps.push_back(Step::Tell(News::FirstData)),
+                Seen::MoreData => steps.push_back(Step::Tell(News::MoreData)),
             }
         } else if duplex {
             steps.push_back(Step::Odd(Oddity::DuplicateEnd));

@@ -15,6 +15,8 @@ use super::super::index::SourceId;
 use super::super::router::{EndpointView, Exclusion, Settings};
 use super::super::tokens::TokenCount;
 use super::BookingId;
+use super::progress::Progress;
+use super::refusals::Refusals;
 
 /// Bookings of fewer tokens teach nothing of the prefill speed: what they take is
 /// mostly the way there and back.
@@ -62,10 +64,14 @@ pub(super) struct Account {
     /// Always the sum of the flights' charges and the bookings' tails here.
     pub(super) queued: u64,
     pub(super) in_flight: u32,
+    /// Those of them of whose end nobody will tell.
+    pub(super) detached: u32,
     /// Requests ever booked here.
     pub(super) booked: u64,
     pub(super) flights: FxHashMap<BlockKey, Flight>,
     pub(super) prefill_us_per_token: Option<f64>,
+    pub(super) progress: Progress,
+    pub(super) refusals: Refusals,
 }
 
 impl Account {
@@ -86,9 +92,12 @@ impl Account {
             recent,
             queued: 0,
             in_flight: 0,
+            detached: 0,
             booked: 0,
             flights: FxHashMap::default(),
             prefill_us_per_token: None,
+            progress: Progress::default(),
+            refusals: Refusals::default(),
         }
     }
 
@@ -123,7 +132,31 @@ impl Account {
         }
     }
 
+    /// Its last report says that it sleeps.
+    pub(super) fn is_asleep(&self) -> bool {
+        self.health.report.is_some_and(|(report, _)| report.asleep)
+    }
+
+    /// Why it is left out of a pick, if it is.
+    pub(super) fn exclusion(&self, settings: &Settings, now: Instant) -> Option<Exclusion> {
+        let guard = self.health.guard(settings, now);
+        if !self.ready {
+            Some(Exclusion::NotReady)
+        } else if self.is_asleep() {
+            Some(Exclusion::Asleep)
+        } else if guard == Some(Exclusion::Unreachable) {
+            guard
+        } else if self.refusals.hold(now) {
+            Some(Exclusion::Refusing)
+        } else if self.progress.may_be_tried(now) {
+            guard
+        } else {
+            Some(Exclusion::Stalled)
+        }
+    }
+
     pub(super) fn note_report(&mut self, outcome: ReportOutcome, now: Instant) {
+        self.compare_report(&outcome, now);
         match outcome {
             ReportOutcome::Fresh(_) | ReportOutcome::NoPage => self.health.refused = false,
             ReportOutcome::Refused => self.health.refused = true,
@@ -186,7 +219,9 @@ impl Account {
         now: Instant,
     ) -> (EndpointView, Vec<SourceId>) {
         self.health.known_since.get_or_insert(now);
-        let guard = self.health.guard(settings, now);
+        self.look(now);
+        // That a probe would be let in is no news worth a change of state.
+        let stalled = self.progress.is_stalled().then_some(Exclusion::Stalled);
         let report = self.health.report;
         let view = EndpointView {
             id: self.id,
@@ -196,11 +231,7 @@ impl Account {
             in_flight: self.in_flight,
             report: report.map(|(report, at)| (report, now.saturating_duration_since(at))),
             no_report_page: self.health.no_page,
-            excluded: if self.ready {
-                guard
-            } else {
-                Some(Exclusion::NotReady)
-            },
+            excluded: self.exclusion(settings, now).or(stalled),
             feeds: self
                 .feeds
                 .iter()

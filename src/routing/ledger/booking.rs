@@ -56,6 +56,11 @@ impl Booking {
         self.detached
     }
 
+    /// When its request was sent.
+    pub(super) fn since(&self) -> Instant {
+        self.since
+    }
+
     pub(super) fn was_made_before(&self, moment: Instant) -> bool {
         self.since < moment
     }
@@ -115,6 +120,7 @@ impl Ledger {
         account.in_flight += 1;
         account.booked += 1;
         account.note_busy(terms.now);
+        account.progress.booked(terms.now);
         self.bookings.insert(booking_id, booking);
         Some(booking_id)
     }
@@ -225,9 +231,10 @@ impl Ledger {
                 }
             }
             account.take_charge(tail);
-            if let Some(from) = timed_from {
+            if let Some(from) = timed_from.filter(|&from| account.progress.is_steady_since(from)) {
                 account.learn_prefill(work, now.saturating_duration_since(from));
             }
+            account.progress.sign(now);
         }
         // The blocks stay as good as cached for siblings until the request ends: the
         // event that puts them into the index may come a little later than the data.
@@ -276,11 +283,19 @@ impl Ledger {
         }
         account.take_charge(given_back);
         account.in_flight = account.in_flight.saturating_sub(1);
+        let detached = u32::from(booking.detached);
+        account.detached = account.detached.saturating_sub(detached);
+        account.progress.ended(booking.since);
         account.note_released();
     }
 
-    /// Nobody will tell of this request's end.
-    pub(in crate::routing) fn detach(&mut self, booking_id: BookingId, now: Instant) {
+    /// Nobody will tell of this request's end, at most that its answer began.
+    pub(in crate::routing) fn detach(
+        &mut self,
+        booking_id: BookingId,
+        answered: bool,
+        now: Instant,
+    ) {
         let Some(booking) = self.bookings.get_mut(&booking_id) else {
             return;
         };
@@ -288,6 +303,9 @@ impl Ledger {
         booking.timed_from = None;
         let (since, work) = (booking.since, booking.work);
         let (charged, tail, endpoint) = (booking.charged, booking.tail, booking.endpoint);
+        if let Some(account) = endpoint.and_then(|id| self.account_mut(id)) {
+            account.note_detached(answered, now);
+        }
         let Some(id) = endpoint.filter(|_| charged > 0 || tail > 0) else {
             self.end(booking_id);
             return;

@@ -15,6 +15,7 @@ use super::super::router::{Ask, Candidate, Exclusion, Refusal, Settings};
 use super::super::tokens::TokenCount;
 use super::account::Account;
 use super::booking::Terms;
+use super::progress::Pulse;
 use super::{BookingId, Columns, Ledger, Prefill, Served};
 
 /// The request to choose for.
@@ -51,6 +52,8 @@ pub(in crate::routing) struct Sent {
     pub(in crate::routing) block_size: BlockSize,
     /// Token keys too, not only text keys.
     pub(in crate::routing) approximate: bool,
+    /// Where each chunk of the answer is told.
+    pub(in crate::routing) pulse: Arc<Pulse>,
 }
 
 impl Ledger {
@@ -172,6 +175,7 @@ impl Ledger {
             capacity: account.capacity(),
             block_size: self.size_of(account),
             approximate: account.is_approximate(),
+            pulse: account.progress.pulse(),
         }
     }
 
@@ -189,12 +193,11 @@ impl Ledger {
         let mut considered = Vec::with_capacity(self.accounts.len());
         for account in self.accounts.iter_mut().flatten() {
             account.health.known_since.get_or_insert(ask.now);
+            account.look(ask.now);
             let excluded = if !in_subset(ask.subset, account.endpoint.address) {
                 Some(Exclusion::Subset)
-            } else if !account.ready {
-                Some(Exclusion::NotReady)
             } else {
-                account.health.guard(settings, ask.now)
+                account.exclusion(settings, ask.now)
             };
             let cached = cached
                 .get(account.id.slot as usize)

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::super::ledger::{BookingId, Served};
+use super::super::ledger::{BookingId, Sent, Served};
 use super::{Prepared, State};
 
 /// Tokens booked on an endpoint for one request. Dropping it returns whatever is still booked.
@@ -14,6 +14,23 @@ pub struct Reservation {
     /// `None` once detached, or given back because an unknown endpoint served.
     booking: Option<BookingId>,
     pub(super) prepared: Prepared,
+    sent: Sent,
+    /// When it was sent there.
+    since: Instant,
+    progress: Progress,
+}
+
+/// What is known of how the endpoint takes the request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    /// Nothing.
+    Sent,
+    /// It has begun to answer.
+    Answered,
+    /// It has prefilled the prompt.
+    Prefilled,
+    /// It does not compute it.
+    Failed,
 }
 
 impl fmt::Debug for Reservation {
@@ -26,18 +43,62 @@ impl fmt::Debug for Reservation {
 }
 
 impl Reservation {
-    pub(super) fn new(state: Arc<State>, booking: BookingId, prepared: Prepared) -> Self {
+    pub(super) fn new(
+        state: Arc<State>,
+        booking: BookingId,
+        prepared: Prepared,
+        sent: Sent,
+        since: Instant,
+    ) -> Self {
         Self {
             state,
             booking: Some(booking),
             prepared,
+            sent,
+            since,
+            progress: Progress::Sent,
         }
+    }
+
+    /// The answer began with this HTTP status, which is no refusal: the endpoint takes requests. After an error nothing
+    /// is computed any more, so what is booked is given back.
+    pub fn answered(&mut self, status: u16) {
+        let Some(booking) = self.booking else {
+            return;
+        };
+        self.state.ledger.lock().answered(booking);
+        if status >= 400 {
+            self.progress = Progress::Failed;
+            self.give_back();
+        } else {
+            self.progress = Progress::Answered;
+        }
+    }
+
+    /// The endpoint refused the request, as it would any other: it is left out for a moment, longer if that goes on or
+    /// if it names a longer time. The booking is given back.
+    pub fn refused(&mut self, retry_after: Option<Duration>, now: Instant) {
+        if let Some(booking) = self.booking {
+            self.state.ledger.lock().refused(booking, retry_after, now);
+        }
+        self.progress = Progress::Failed;
+        self.give_back();
+    }
+
+    /// More data of the answer arrived. Costs next to nothing: no lock, no clock.
+    pub fn more_data(&self) {
+        self.sent.pulse.beat();
     }
 
     /// The first data of the answer arrived: the prompt is prefilled.
     pub fn prefilled(&mut self, now: Instant) {
-        if let Some(booking) = self.booking {
-            self.state.ledger.lock().prefilled(booking, now);
+        let Some(booking) = self.booking else {
+            return;
+        };
+        self.state.ledger.lock().prefilled(booking, now);
+        if self.progress != Progress::Prefilled {
+            self.progress = Progress::Prefilled;
+            self.note_sent();
         }
     }
 
@@ -66,16 +127,38 @@ impl Reservation {
             return Served::Unknown;
         };
         self.booking = Some(booking);
-        self.state.note_sent(&self.prepared, &sent, now);
+        (self.sent, self.since) = (sent, now);
+        if self.progress == Progress::Prefilled {
+            self.note_sent();
+        }
         Served::Moved(to)
     }
 
     /// There will be no response phase: the booking stays until KV events cover it,
     /// or until the prefill time learnt for that endpoint has passed.
     pub fn detach(mut self, now: Instant) {
-        if let Some(booking) = self.booking.take() {
-            self.state.ledger.lock().detach(booking, now);
+        let Some(booking) = self.booking.take() else {
+            return;
+        };
+        // What will become of it nobody tells, so it is taken to be computed.
+        if self.progress != Progress::Prefilled {
+            self.note_sent();
         }
+        let answered = self.progress == Progress::Answered;
+        self.state.ledger.lock().detach(booking, answered, now);
+    }
+
+    /// The request is over.
+    pub fn end(mut self, now: Instant) {
+        if let Some(booking) = self.booking.take() {
+            self.state.ledger.lock().end_at(booking, now);
+        }
+    }
+
+    /// From now on the prompt is taken to be cached there, where no event will tell. Until now it was as good as that
+    /// for siblings, being booked; noted as it was sent, a prompt that was refused would pass for cached.
+    fn note_sent(&self) {
+        self.state.note_sent(&self.prepared, &self.sent, self.since);
     }
 
     fn give_back(&mut self) {
