@@ -25,6 +25,7 @@ use kv_index::{ChainBlockMap, ChainIndex, ContentHash, SequenceHash, StoredBlock
 use rustc_hash::FxHashMap;
 use warmpath::routing::block::{BlockKey, BlockSize, Scope, Sequence, prompt_keys};
 use warmpath::routing::cache::FeedState;
+use warmpath::routing::cost::Tiers;
 use warmpath::routing::endpoint::{Endpoint, EndpointName, ReportOutcome};
 use warmpath::routing::event::{EngineHash, KvEvent, Medium, Removed, Stored};
 use warmpath::routing::index::{PrefixIndex, SourceId};
@@ -353,6 +354,7 @@ fn router() -> std::sync::Arc<Router> {
         kv_usage_limit: 0.95,
         report_age_limit: Duration::from_millis(500),
         idle_report_age_limit: Duration::from_secs(6),
+        tiers: Tiers::default(),
     })
 }
 

@@ -24,6 +24,7 @@ use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_ma
 use serde_json::json;
 use warmpath::routing::block::{BlockSize, Scope, Sequence, prompt_keys};
 use warmpath::routing::cache::{CacheView, FeedState};
+use warmpath::routing::cost::Tiers;
 use warmpath::routing::endpoint::{Endpoint, EndpointName, Report, ReportOutcome};
 use warmpath::routing::event::{EngineHash, KvEvent, Medium, Stored};
 use warmpath::routing::index::PrefixIndex;
@@ -170,6 +171,7 @@ impl Fleet {
             kv_usage_limit: 0.95,
             report_age_limit: Duration::from_secs(86_400),
             idle_report_age_limit: Duration::from_secs(86_400),
+            tiers: Tiers::default(),
         });
         let prompts: Vec<Vec<u32>> = traffic
             .prefixes

@@ -134,6 +134,7 @@ impl From<file::File> for Settings {
                 kv_usage_limit: file.guards.kv_usage_limit.0,
                 report_age_limit: reports.age_limit,
                 idle_report_age_limit: reports.idle_age_limit(),
+                tiers: file.tiers.into(),
             },
             wire: file.wire(),
             reports,

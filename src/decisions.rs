@@ -198,12 +198,14 @@ fn record_json(record: &Record, name: &impl Fn(EndpointId) -> Option<EndpointNam
                 |name| name.to_string(),
             ),
             "cached_tokens": candidate.cached.get(),
+            "cached_below_tokens": candidate.cached_below.get(),
             "queued_tokens": candidate.queued.get(),
             "in_flight": candidate.in_flight,
             "cost_tokens": candidate.cost.get(),
             "excluded": candidate.excluded.map(Exclusion::as_str),
         })
     };
+    let chosen = picked.considered.iter().find(|seen| seen.id == picked.id);
     json!({
         "time": jiff::Timestamp::try_from(picked.at).ok().map(|time| time.to_string()),
         "request_id": picked.request_id,
@@ -213,6 +215,7 @@ fn record_json(record: &Record, name: &impl Fn(EndpointId) -> Option<EndpointNam
         "rank": picked.rank,
         "prompt_tokens": picked.prompt.get(),
         "cached_tokens": picked.cached.get(),
+        "cached_below_tokens": chosen.map(|chosen| chosen.cached_below.get()),
         "queued_tokens": picked.queued.get(),
         "guards_overruled": picked.guards_overruled,
         "pick_us": micros(picked.took),

@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 use super::units::{Port, Positive, Share, Size, Span, Switch, UrlPath, Whole};
 use crate::extproc::{exchange, server};
 use crate::feeds::kv_events;
-use crate::routing::router;
+use crate::routing::{cost, router};
 use crate::tokens;
 
 /// The whole file.
@@ -23,6 +23,7 @@ pub struct File {
     pub(super) decisions: Whole<0, 100_000>,
     pub(super) default_body_mode: BodyMode,
     pub(super) guards: Guards,
+    pub(super) tiers: Tiers,
     pub(super) reports: Reports,
     pub(super) kv_events: KvEvents,
     pub(super) tokenizers: Tokenizers,
@@ -37,6 +38,7 @@ impl Default for File {
             decisions: Whole::of::<1_000>(),
             default_body_mode: BodyMode::FullDuplexStreamed,
             guards: Guards::default(),
+            tiers: Tiers::default(),
             reports: Reports::default(),
             kv_events: KvEvents::default(),
             tokenizers: Tokenizers::default(),
@@ -95,6 +97,32 @@ impl Default for Guards {
         Self {
             kv_usage_limit: Share(0.95),
             report_age_limit: Span(Duration::from_millis(500)),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Tiers {
+    cpu: Share,
+    storage: Share,
+}
+
+impl Default for Tiers {
+    fn default() -> Self {
+        let tiers = cost::Tiers::default();
+        Self {
+            cpu: Share(tiers.cpu),
+            storage: Share(tiers.storage),
+        }
+    }
+}
+
+impl From<Tiers> for cost::Tiers {
+    fn from(file: Tiers) -> Self {
+        Self {
+            cpu: file.cpu.0,
+            storage: file.storage.0,
         }
     }
 }

@@ -11,6 +11,7 @@ fn picked(request_id: &str) -> Picked {
     let candidate = |slot, excluded| Candidate {
         id: id(slot),
         cached: TokenCount::new(64),
+        cached_below: TokenCount::new(16),
         queued: TokenCount::new(100),
         in_flight: 3,
         cost: TokenCount::new(136),
@@ -87,7 +88,7 @@ fn every_number_is_in_the_json_and_the_outcome_comes_later() {
     });
     let candidate = |endpoint, excluded: Value| {
         json!({
-            "endpoint": endpoint, "cached_tokens": 64, "queued_tokens": 100, "in_flight": 3,
+            "endpoint": endpoint, "cached_tokens": 64, "cached_below_tokens": 16, "queued_tokens": 100, "in_flight": 3,
             "cost_tokens": 136, "excluded": excluded,
         })
     };
@@ -102,6 +103,7 @@ fn every_number_is_in_the_json_and_the_outcome_comes_later() {
         "rank": 1,
         "prompt_tokens": 100,
         "cached_tokens": 64,
+        "cached_below_tokens": 16,
         "queued_tokens": 100,
         "guards_overruled": false,
         "pick_us": 250,

@@ -9,6 +9,7 @@ use serde_json::json;
 use super::*;
 use crate::extproc::pick::{Flight, Usage};
 use crate::metrics::token_sources::TokenMetrics;
+use crate::routing::cost::Tiers;
 use crate::routing::endpoint::{Endpoint, EndpointName, Report, ReportOutcome};
 use crate::routing::router::{EndpointView, Policy, Settings, SubsetEntry};
 use crate::tokens::hub::HubAccess;
@@ -43,6 +44,7 @@ fn world(endpoints: u8, alternates: usize) -> World {
         kv_usage_limit: 0.95,
         report_age_limit: Duration::from_secs(600),
         idle_report_age_limit: Duration::from_secs(600),
+        tiers: Tiers::default(),
     });
     let metrics = Arc::new(PickMetrics::register(&registry).unwrap());
     for number in 1..=endpoints {

@@ -98,6 +98,7 @@ pub fn in_subset(subset: Option<&[SubsetEntry]>, address: SocketAddr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::routing::cost::Tiers;
     use crate::routing::router::Policy;
 
     const LIMITS: Settings = Settings {
@@ -105,6 +106,10 @@ mod tests {
         kv_usage_limit: 0.95,
         report_age_limit: Duration::from_millis(500),
         idle_report_age_limit: Duration::from_secs(6),
+        tiers: Tiers {
+            cpu: 0.25,
+            storage: 1.0,
+        },
     };
 
     fn reported(at: Instant, kv_usage: f64) -> Health {

@@ -20,6 +20,7 @@ use rustc_hash::FxHashMap;
 use super::approximate::Recent;
 use super::block::{BlockKey, BlockSize};
 use super::cache::FeedState;
+use super::cost::Run;
 use super::endpoint::{Endpoint, EndpointId, Ours, ReportOutcome};
 use super::index::table::BitTable;
 use super::index::{Match, SourceId};
@@ -266,6 +267,7 @@ impl Ledger {
             source: feed.source,
             state: FeedState::Suspect,
             orphans: 0,
+            tier: None,
         };
         let old = account.feeds.insert(feed.rank, new).map(|old| old.source);
         if let Some(old) = old {
@@ -291,6 +293,13 @@ impl Ledger {
     pub(super) fn set_orphans(&mut self, feed: FeedId, blocks: u64) {
         if let Some(feed) = self.feed_mut(feed) {
             feed.orphans = blocks;
+        }
+    }
+
+    /// A source tells of blocks on a slower tier, of which a token costs this share of computing it.
+    pub(super) fn set_tier(&mut self, feed: FeedId, factor: f64) {
+        if let Some(feed) = self.feed_mut(feed) {
+            feed.tier = Some(factor);
         }
     }
 
@@ -406,13 +415,14 @@ impl Ledger {
             .unwrap_or(DEFAULT_PREFILL_US_PER_TOKEN)
     }
 
-    /// How many blocks of each chain one endpoint has in the index that serves it.
-    fn matches_at(&self, slot: u32, size: BlockSize, found: &Found) -> Vec<u32> {
+    /// What of each chain one endpoint has in the index that serves it.
+    fn matches_at(&self, slot: u32, size: BlockSize, found: &Found) -> Vec<Run> {
         let most = |columns: &Columns, matches: &[Match]| {
             let here = matches
                 .iter()
                 .filter(|found| columns.slot(found.source) == Some(slot));
-            here.map(|found| found.blocks).max().unwrap_or(0)
+            here.map(|found| self.run_of(slot, found))
+                .fold(Run::default(), Run::better)
         };
         let Some(account) = self.accounts.get(slot as usize).and_then(Option::as_ref) else {
             return Vec::new();
@@ -429,6 +439,19 @@ impl Ledger {
                 }
             })
             .collect()
+    }
+
+    /// What an index found of one source of an endpoint.
+    fn run_of(&self, slot: u32, found: &Match) -> Run {
+        let account = self.accounts.get(slot as usize).and_then(Option::as_ref);
+        Run {
+            at_hand: u64::from(found.blocks),
+            beneath: u64::from(found.beneath),
+            factor: match found.beneath {
+                0 => 1.0,
+                _ => account.map_or(1.0, |account| account.tier_factor(found.source)),
+            },
+        }
     }
 
     /// How far a chain is cached at an endpoint when blocks in flight count, from `start` on.

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use super::approximate::Recent;
 use super::block::{Scope, Sequence};
 use super::cache::CacheView;
+use super::cost::Tiers;
 use super::endpoint::{Endpoint, EndpointId, EndpointName, Ours, ReportOutcome};
 use super::index::PrefixIndex;
 use super::ledger::{FeedId, Ledger, Prefill, Sent, Wanted};
@@ -51,6 +52,8 @@ pub struct Settings {
     pub report_age_limit: Duration,
     /// The same for an idle endpoint: three unanswered rounds of its longer interval.
     pub idle_report_age_limit: Duration,
+    /// What cached blocks on slower tiers cost.
+    pub tiers: Tiers,
 }
 
 /// Restricts a pick to some endpoints.
@@ -133,11 +136,13 @@ pub struct Candidate {
     pub id: EndpointId,
     /// This request's tokens it has cached (or will have, being prefilled for a sibling).
     pub cached: TokenCount,
+    /// Of these, what comes from a slower tier (the host's memory, storage).
+    pub cached_below: TokenCount,
     /// Prompt tokens booked there and not yet prefilled.
     pub queued: TokenCount,
     /// Requests of ours in flight there.
     pub in_flight: u32,
-    /// queued + uncached.
+    /// queued + uncached, and the cost of bringing what comes from a slower tier.
     pub cost: TokenCount,
     /// Why it was left out, if it was.
     pub excluded: Option<Exclusion>,
@@ -161,6 +166,8 @@ pub struct Decision {
     pub prompt: TokenCount,
     /// Tokens foreseen to be cached at the chosen endpoint.
     pub cached: TokenCount,
+    /// Of these, what comes from a slower tier (the host's memory, storage).
+    pub cached_below: TokenCount,
     /// Tokens queued there before this request.
     pub queued: TokenCount,
     /// Every guard excluded every ready endpoint, and the least cost was taken all the same.
@@ -208,7 +215,7 @@ pub struct EndpointView {
 
 /// What the router, its views and its reservations share.
 pub(super) struct State {
-    settings: Settings,
+    pub(super) settings: Settings,
     /// What events say.
     pub(super) index: PrefixIndex,
     /// What was sent where.
@@ -409,6 +416,7 @@ impl Router {
             alternates: chosen.alternates,
             prompt: reservation.prepared.prompt,
             cached: chosen.cached,
+            cached_below: chosen.cached_below,
             queued: chosen.queued,
             guards_overruled: chosen.guards_overruled,
             woke: chosen.woke,

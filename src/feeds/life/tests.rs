@@ -6,6 +6,7 @@ use futures_util::FutureExt as _;
 
 use super::*;
 use crate::routing::block::{Scope, Sequence};
+use crate::routing::cost::Tiers;
 use crate::routing::endpoint::Report;
 use crate::routing::router::{Ask, Decision, EndpointView, Policy, Settings};
 
@@ -16,6 +17,7 @@ pub(in crate::feeds) fn world() -> Audience {
         kv_usage_limit: 0.95,
         report_age_limit: Duration::from_millis(500),
         idle_report_age_limit: Duration::from_secs(6),
+        tiers: Tiers::default(),
     };
     let metrics = PickMetrics::register(&prometheus::Registry::new());
     Audience {

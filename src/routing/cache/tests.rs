@@ -4,6 +4,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::super::block::{Scope, prompt_keys};
+use super::super::cost::Tiers;
 use super::super::endpoint::{Endpoint, EndpointId, EndpointName};
 use super::super::event::BlockExtra;
 use super::super::router::{Policy, Router, Settings};
@@ -23,6 +24,7 @@ impl Fixture {
             kv_usage_limit: 0.95,
             report_age_limit: Duration::from_millis(500),
             idle_report_age_limit: Duration::from_secs(6),
+            tiers: Tiers::default(),
         });
         let id = router.join(Endpoint {
             name: EndpointName::new("pool", "engine"),

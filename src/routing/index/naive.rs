@@ -8,6 +8,8 @@ use super::super::block::BlockKey;
 #[derive(Debug, Default)]
 pub(super) struct NaiveIndex {
     held: BTreeMap<u32, BTreeMap<BlockKey, u32>>,
+    /// The lower slot by the upper one.
+    beneath: BTreeMap<u32, u32>,
 }
 
 impl NaiveIndex {
@@ -31,8 +33,16 @@ impl NaiveIndex {
         }
     }
 
-    pub(super) fn forget(&mut self, slot: u32) {
+    pub(super) fn put_beneath(&mut self, upper: u32, lower: u32) {
+        self.beneath.insert(upper, lower);
+    }
+
+    /// Forgets a slot and the one beneath it, which is named.
+    pub(super) fn forget(&mut self, slot: u32) -> Option<u32> {
         self.held.remove(&slot);
+        let lower = self.beneath.remove(&slot)?;
+        self.held.remove(&lower);
+        Some(lower)
     }
 
     pub(super) fn blocks(&self, slot: u32) -> u64 {
@@ -52,14 +62,30 @@ impl NaiveIndex {
             .len()
     }
 
-    pub(super) fn lookup(&self, keys: &[BlockKey]) -> BTreeMap<u32, u32> {
-        self.held
-            .iter()
-            .map(|(&slot, held)| {
-                let blocks = keys.iter().take_while(|key| held.contains_key(key)).count();
-                (slot, u32::try_from(blocks).unwrap())
+    /// Blocks at hand and beneath, by upper slot.
+    pub(super) fn lookup(&self, keys: &[BlockKey]) -> BTreeMap<u32, (u32, u32)> {
+        let run = |slot: &u32, keys: &[BlockKey]| {
+            let held = self.held.get(slot);
+            let has = |key: &&BlockKey| held.is_some_and(|held| held.contains_key(*key));
+            keys.iter().take_while(has).count()
+        };
+        let lower: BTreeSet<u32> = self.beneath.values().copied().collect();
+        let slots: BTreeSet<u32> = self
+            .held
+            .keys()
+            .chain(self.beneath.keys())
+            .copied()
+            .collect();
+        slots
+            .difference(&lower)
+            .map(|slot| {
+                let blocks = run(slot, keys);
+                let beneath = self.beneath.get(slot);
+                let beneath = beneath.map_or(0, |lower| run(lower, &keys[blocks..]));
+                let count = |n: usize| u32::try_from(n).unwrap();
+                (*slot, (count(blocks), count(beneath)))
             })
-            .filter(|&(_, blocks)| blocks > 0)
+            .filter(|&(_, found)| found != (0, 0))
             .collect()
     }
 }

@@ -18,6 +18,7 @@ fn key(n: u8) -> BlockKey {
 #[derive(Clone, Debug)]
 enum Step {
     Open,
+    OpenBeneath(usize),
     Close(usize),
     Store(usize, Vec<u8>),
     Remove(usize, Vec<u8>),
@@ -29,6 +30,7 @@ fn step() -> impl Strategy<Value = Step> {
     let keys = || prop::collection::vec(any::<u8>(), 1..24);
     prop_oneof![
         2 => Just(Step::Open),
+        2 => any::<usize>().prop_map(Step::OpenBeneath),
         1 => any::<usize>().prop_map(Step::Close),
         6 => (any::<usize>(), keys()).prop_map(|(s, k)| Step::Store(s, k)),
         3 => (any::<usize>(), keys()).prop_map(|(s, k)| Step::Remove(s, k)),
@@ -37,19 +39,23 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-fn found(index: &PrefixIndex, keys: &[BlockKey]) -> BTreeMap<u32, u32> {
-    index
-        .lookup(keys)
-        .into_iter()
-        .map(|found| (found.source.slot, found.blocks))
-        .collect()
+fn found(index: &PrefixIndex, keys: &[BlockKey]) -> BTreeMap<u32, (u32, u32)> {
+    let found = index.lookup(keys);
+    let by_slot: BTreeMap<u32, (u32, u32)> = found
+        .iter()
+        .map(|found| (found.source.slot, (found.blocks, found.beneath)))
+        .collect();
+    assert_eq!(by_slot.len(), found.len(), "a source is named once");
+    by_slot
 }
 
-/// Runs steps on both and compares after each; `sources` are opened before.
+/// Runs steps on both and compares after each; `sources` are opened before. Stores and removals
+/// go to lower columns as well.
 fn agrees(sources: usize, steps: &[Step]) {
     let index = PrefixIndex::new();
     let mut naive = NaiveIndex::default();
     let mut open: Vec<SourceId> = (0..sources).map(|_| index.open()).collect();
+    let mut lower: Vec<SourceId> = Vec::new();
     let mut closed: Vec<SourceId> = Vec::new();
     for step in steps {
         match step {
@@ -59,6 +65,18 @@ fn agrees(sources: usize, steps: &[Step]) {
                 assert_eq!(index.blocks(id), 0);
                 open.push(id);
             }
+            Step::OpenBeneath(n) if !open.is_empty() => {
+                let upper = open[n % open.len()];
+                let id = index.open_beneath(upper).unwrap();
+                assert_eq!(index.open_beneath(upper), Some(id));
+                assert_eq!(index.open_beneath(id), None, "one level only");
+                if !lower.contains(&id) {
+                    assert!(!open.contains(&id) && !closed.contains(&id));
+                    assert_eq!(index.blocks(id), 0);
+                    naive.put_beneath(upper.slot, id.slot);
+                    lower.push(id);
+                }
+            }
             Step::Close(n) if !open.is_empty() => {
                 let some = (n % 3 + 1).min(open.len());
                 let gone: Vec<SourceId> = (0..some)
@@ -66,12 +84,15 @@ fn agrees(sources: usize, steps: &[Step]) {
                     .collect();
                 index.close_all(&gone);
                 for id in gone {
-                    naive.forget(id.slot);
+                    if let Some(slot) = naive.forget(id.slot) {
+                        let place = lower.iter().position(|id| id.slot == slot).unwrap();
+                        closed.push(lower.swap_remove(place));
+                    }
                     closed.push(id);
                 }
             }
             Step::Store(n, keys) if !open.is_empty() => {
-                let id = open[n % open.len()];
+                let id = one_of(&open, &lower, *n);
                 let mut writer = index.write(id).unwrap();
                 for &n in keys {
                     // Zero and one share a place, and so one name here.
@@ -80,7 +101,7 @@ fn agrees(sources: usize, steps: &[Step]) {
                 }
             }
             Step::Remove(n, keys) if !open.is_empty() => {
-                let id = open[n % open.len()];
+                let id = one_of(&open, &lower, *n);
                 let mut writer = index.write(id).unwrap();
                 for &n in keys {
                     let key = BlockKey(key(n).0.max(1));
@@ -101,7 +122,7 @@ fn agrees(sources: usize, steps: &[Step]) {
             _ => {}
         }
         assert_eq!(index.len(), naive.distinct());
-        for id in &open {
+        for id in open.iter().chain(&lower) {
             assert_eq!(index.blocks(*id), naive.blocks(id.slot));
         }
     }
@@ -110,6 +131,13 @@ fn agrees(sources: usize, steps: &[Step]) {
         keys.sort_unstable();
         assert_eq!(keys, naive.keys(id.slot));
     }
+}
+
+fn one_of(open: &[SourceId], lower: &[SourceId], n: usize) -> SourceId {
+    let place = n % (open.len() + lower.len());
+    *open
+        .get(place)
+        .unwrap_or_else(|| &lower[place - open.len()])
 }
 
 proptest! {
@@ -137,7 +165,8 @@ fn a_hole_ends_a_match_until_it_is_healed() {
         index.lookup(&keys),
         [Match {
             source: id,
-            blocks: 4
+            blocks: 4,
+            beneath: 0,
         }]
     );
     index.write(id).unwrap().store(keys[4]);
@@ -145,7 +174,8 @@ fn a_hole_ends_a_match_until_it_is_healed() {
         index.lookup(&keys),
         [Match {
             source: id,
-            blocks: 10
+            blocks: 10,
+            beneath: 0,
         }]
     );
 }
@@ -162,6 +192,40 @@ fn a_reused_slot_starts_cold_and_is_another_source() {
     assert!(index.lookup(&[BlockKey(7)]).is_empty());
     assert!(index.is_empty());
     assert!(index.write(first).is_none());
+}
+
+#[test]
+fn a_lower_column_carries_a_source_on_from_where_its_own_run_ends() {
+    let index = PrefixIndex::new();
+    let keys: Vec<BlockKey> = (1..=10).map(|n| BlockKey(n << 40)).collect();
+    let (both, lower_only, upper_only) = (index.open(), index.open(), index.open());
+    let beneath = index.open_beneath(both).unwrap();
+    let beneath_alone = index.open_beneath(lower_only).unwrap();
+    let hold = |id, range: std::ops::Range<usize>| {
+        let mut writer = index.write(id).unwrap();
+        for &key in &keys[range] {
+            writer.store(key);
+        }
+    };
+    hold(both, 0..3);
+    hold(beneath, 2..6);
+    // Behind the hole at block 6 it is of no use.
+    hold(both, 7..9);
+    hold(beneath_alone, 0..2);
+    hold(upper_only, 0..4);
+    let of = |source, blocks, beneath| Match {
+        source,
+        blocks,
+        beneath,
+    };
+    let mut found = index.lookup(&keys);
+    found.sort_by_key(|found| found.source.slot);
+    let expected = [of(both, 3, 3), of(lower_only, 0, 2), of(upper_only, 4, 0)];
+    assert_eq!(found, expected);
+    index.close(both);
+    assert!(index.write(beneath).is_none(), "it ends with its source");
+    assert_eq!(index.open_beneath(both), None);
+    assert_eq!(index.lookup(&keys).len(), 2);
 }
 
 #[test]

@@ -46,6 +46,8 @@ pub(super) struct Feed {
     pub(super) source: SourceId,
     pub(super) state: FeedState,
     pub(super) orphans: u64,
+    /// What a token costs from the slower tiers that it tells of, as a share of computing it.
+    pub(super) tier: Option<f64>,
 }
 
 /// One endpoint.
@@ -192,6 +194,13 @@ impl Account {
         self.feeds
             .values()
             .all(|feed| matches!(feed.state, FeedState::Absent(_)))
+    }
+
+    /// What a token from beneath a source costs, as a share of computing it.
+    pub(super) fn tier_factor(&self, source: SourceId) -> f64 {
+        let mut feeds = self.feeds.values();
+        let feed = feeds.find(|feed| feed.source == source);
+        feed.and_then(|feed| feed.tier).unwrap_or(1.0)
     }
 
     /// The block size that events or else the last report told.

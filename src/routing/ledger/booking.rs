@@ -11,7 +11,7 @@ use std::collections::hash_map::Entry;
 use std::time::{Duration, Instant};
 
 use super::super::block::BlockKey;
-use super::super::cost;
+use super::super::cost::{self, Cached, Run};
 use super::super::endpoint::EndpointId;
 use super::super::router::prompts::{Chain, Found};
 use super::super::tokens::TokenCount;
@@ -110,7 +110,7 @@ impl Ledger {
         let mut own = terms.prompt.saturating_sub(in_chains).get();
         booking.tail = own;
         for (i, chain) in terms.chains.iter().enumerate() {
-            let matched = matches.get(i).copied().unwrap_or(0) as usize;
+            let matched = matches.get(i).copied().unwrap_or_default();
             own += self.book_chain(id, booking_id, &mut booking, chain, matched, terms.prefill);
         }
         booking.work = ahead.saturating_add(own);
@@ -125,23 +125,31 @@ impl Ledger {
         Some(booking_id)
     }
 
-    /// Books one prompt; its uncached tokens.
+    /// Books one prompt; its uncached tokens, and what bringing others from a slower tier costs.
     fn book_chain(
         &mut self,
         id: EndpointId,
         booking_id: BookingId,
         booking: &mut Booking,
         chain: &Chain,
-        matched: usize,
+        matched: Run,
         prefill: Prefill,
     ) -> u64 {
-        let start = matched.max(chain.brought);
+        let at_hand = usize::try_from(matched.at_hand).unwrap_or(usize::MAX);
+        let start = at_hand.max(chain.brought);
         let reach = self.reach_at(id.slot, &chain.keys, start);
         let cached = match prefill {
-            Prefill::Uncached => cost::cached(chain.prompt, chain.tokens_a_block, reach as u64),
-            Prefill::Whole => TokenCount::ZERO,
+            Prefill::Uncached => {
+                let run = matched.reaching(reach as u64);
+                cost::cached(chain.prompt, chain.tokens_a_block, run)
+            }
+            Prefill::Whole => Cached::default(),
         };
-        let uncached = chain.prompt.saturating_sub(cached).get();
+        let uncached = chain.prompt.saturating_sub(cached.tokens).get();
+        // Blocks from a slower tier are brought, not computed: siblings find them, but no store
+        // that tells of one ends a part of the prefill.
+        let below = cached.below.get().checked_div(chain.tokens_a_block);
+        let brought_until = reach + usize::try_from(below.unwrap_or(0)).unwrap_or(0);
         // A prompt that does not look into the cache is computed whole: its blocks
         // come, but no store tells how far it is.
         let charge = match prefill {
@@ -157,6 +165,11 @@ impl Ledger {
         };
         let mut in_blocks = 0;
         for (i, &key) in chain.keys.iter().enumerate().skip(start) {
+            let charge = if (reach..brought_until).contains(&i) {
+                0
+            } else {
+                charge
+            };
             match account.flights.entry(key) {
                 Entry::Occupied(mut place) => {
                     place.get_mut().sharers.push(booking_id);
@@ -177,8 +190,9 @@ impl Ledger {
             }
         }
         booking.keys.extend(chain.keys.iter().skip(start));
-        booking.tail += uncached.saturating_sub(in_blocks);
-        uncached
+        let load = cached.load.get();
+        booking.tail += uncached.saturating_sub(in_blocks) + load;
+        uncached + load
     }
 
     /// The engine stored these blocks: whoever booked them is so much further.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::super::approximate::Recent;
 use super::super::block::BlockSize;
 use super::super::candidates::in_subset;
-use super::super::cost;
+use super::super::cost::{self, Cached, Run};
 use super::super::endpoint::{Endpoint, EndpointId, EndpointName};
 use super::super::index::Match;
 use super::super::pick::{Runner, best, tie_width};
@@ -36,6 +36,7 @@ pub(in crate::routing) struct Chosen {
     pub(in crate::routing) rank: Option<u32>,
     pub(in crate::routing) alternates: Vec<SocketAddr>,
     pub(in crate::routing) cached: TokenCount,
+    pub(in crate::routing) cached_below: TokenCount,
     pub(in crate::routing) queued: TokenCount,
     pub(in crate::routing) guards_overruled: bool,
     pub(in crate::routing) woke: bool,
@@ -114,6 +115,7 @@ impl Ledger {
             now: ask.now,
         };
         let (id, cached, queued) = (winner.id, winner.cached, winner.queued);
+        let cached_below = winner.cached_below;
         let booking = self.book(id, terms).ok_or(Refusal::NothingReady)?;
         Ok(Chosen {
             id,
@@ -122,6 +124,7 @@ impl Ledger {
             rank,
             alternates,
             cached,
+            cached_below,
             queued,
             guards_overruled,
             woke,
@@ -206,7 +209,8 @@ impl Ledger {
             let queued = account.queued();
             considered.push(Candidate {
                 id: account.id,
-                cached,
+                cached: cached.tokens,
+                cached_below: cached.below,
                 queued,
                 in_flight: account.in_flight,
                 cost: cost::cost(settings.policy, queued, wanted.prompt, cached),
@@ -217,8 +221,8 @@ impl Ledger {
     }
 
     /// This request's cached tokens at every endpoint, blocks in flight included.
-    fn cached_by_slot(&self, wanted: Wanted<'_>) -> Vec<TokenCount> {
-        let mut cached = vec![TokenCount::ZERO; self.accounts.len()];
+    fn cached_by_slot(&self, wanted: Wanted<'_>) -> Vec<Cached> {
+        let mut cached = vec![Cached::default(); self.accounts.len()];
         let assumed = self.assumed_block_size();
         for (size, chains) in wanted.prompts.by_size() {
             let here: Vec<&Account> = self
@@ -231,9 +235,9 @@ impl Ledger {
                 continue;
             }
             for (chain, found) in chains.iter().zip(wanted.found.of_size(size)) {
-                for (slot, reach) in self.reach(&here, chain, found) {
+                for (slot, run) in self.reach(&here, chain, found) {
                     if let Some(cached) = cached.get_mut(slot as usize) {
-                        *cached += cost::cached(chain.prompt, chain.tokens_a_block, reach as u64);
+                        *cached += cost::cached(chain.prompt, chain.tokens_a_block, run);
                     }
                 }
             }
@@ -241,36 +245,44 @@ impl Ledger {
         cached
     }
 
-    /// How many blocks of a chain each of these endpoints has: what its index holds,
-    /// then what is in flight.
-    fn reach(&self, here: &[&Account], chain: &Chain, found: &ChainFound) -> Vec<(u32, usize)> {
-        let exact = self.by_slot(&self.exact_columns, &found.exact);
+    /// What of a chain each of these endpoints has: what its index holds, then what is in
+    /// flight, and what of the slower tier's run is left behind that.
+    fn reach(&self, here: &[&Account], chain: &Chain, found: &ChainFound) -> Vec<(u32, Run)> {
+        let mut held = self.by_slot(&self.exact_columns, &found.exact);
         let approximate = self.by_slot(&self.approximate_columns, &found.approximate);
-        let reach: Vec<(u32, usize)> = here
-            .iter()
-            .map(|account| {
-                let by_events = !chain.text && !account.is_approximate();
-                let index = if by_events { &exact } else { &approximate };
-                let blocks = index.get(account.id.slot as usize).copied().unwrap_or(0);
-                (
-                    account.id.slot,
-                    blocks.max(chain.brought).min(chain.keys.len()),
-                )
-            })
-            .collect();
-        self.fly(reach, chain)
+        let mut reach = Vec::with_capacity(here.len());
+        for account in here {
+            let slot = account.id.slot as usize;
+            let (Some(held), Some(approximate)) = (held.get_mut(slot), approximate.get(slot))
+            else {
+                continue;
+            };
+            if chain.text || account.is_approximate() {
+                *held = *approximate;
+            }
+            let blocks = usize::try_from(held.at_hand).unwrap_or(usize::MAX);
+            let start = blocks.max(chain.brought).min(chain.keys.len());
+            reach.push((account.id.slot, start));
+        }
+        let run = |(slot, reach): (u32, usize)| {
+            let held = held.get(slot as usize).copied().unwrap_or_default();
+            (slot, held.reaching(reach as u64))
+        };
+        self.fly(reach, chain).into_iter().map(run).collect()
     }
 
-    /// The most blocks that one of an endpoint's columns holds, for every slot.
-    fn by_slot(&self, columns: &Columns, matches: &[Match]) -> Vec<usize> {
-        let mut blocks = vec![0; self.accounts.len()];
+    /// The best that one of an endpoint's columns holds, for every slot.
+    fn by_slot(&self, columns: &Columns, matches: &[Match]) -> Vec<Run> {
+        let mut runs = vec![Run::default(); self.accounts.len()];
         for found in matches {
-            let slot = columns.slot(found.source);
-            if let Some(most) = slot.and_then(|slot| blocks.get_mut(slot as usize)) {
-                *most = found.blocks.max(*most);
+            let Some(slot) = columns.slot(found.source) else {
+                continue;
+            };
+            if let Some(best) = runs.get_mut(slot as usize) {
+                *best = best.better(self.run_of(slot, found));
             }
         }
-        blocks.into_iter().map(|blocks| blocks as usize).collect()
+        runs
     }
 
     /// Carries each endpoint's reach on through the blocks in flight there: one walk

@@ -24,6 +24,7 @@ pub(super) fn settings(policy: Policy) -> Settings {
         kv_usage_limit: 0.95,
         report_age_limit: Duration::from_millis(500),
         idle_report_age_limit: Duration::from_secs(6),
+        tiers: Tiers::default(),
     }
 }
 
