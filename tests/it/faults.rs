@@ -7,6 +7,7 @@
 mod addresses;
 mod events;
 mod lives;
+mod odd;
 mod replay;
 
 use serde_json::{Value, json};

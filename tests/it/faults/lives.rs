@@ -140,3 +140,33 @@ async fn an_engine_killed_in_the_middle_of_its_traffic_leaves_no_phantoms() {
     case.stage.settle().await;
     case.ends_equal(1..9).await;
 }
+
+/// Its cache is gone at once, and says so only with its first step after it woke.
+#[tokio::test]
+async fn an_engine_asleep_is_left_out_and_what_it_held_forgotten_at_the_next_report() {
+    let mut case = Case::with("engine asleep, and awake again", &[&[], &[]], json!({})).await;
+    case.warm(1..9).await;
+    let address = case.engine().address();
+    http::post(address, "/sleep?level=1", &[], "").await;
+    case.stage
+        .picker
+        .sees("it is left out and cold", |endpoints| {
+            endpoints
+                .iter()
+                .any(|endpoint| endpoint["excluded"] == "asleep" && endpoint["cached_blocks"] == 0)
+        })
+        .await;
+    for asked in case.meanwhile(1..5).await {
+        assert!(asked.endpoint.ends_with("engine-1"), "{}", asked.decision);
+    }
+    http::post(address, "/wake_up", &[], "").await;
+    case.stage
+        .picker
+        .sees("it is back", |endpoints| {
+            endpoints
+                .iter()
+                .all(|endpoint| endpoint["excluded"].is_null())
+        })
+        .await;
+    case.ends_equal(1..9).await;
+}
