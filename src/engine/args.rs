@@ -54,6 +54,9 @@ pub struct Args {
     /// Context length in tokens.
     #[arg(long, default_value_t = 32_768)]
     max_model_len: usize,
+    /// Answers in the making or waited for, of all ranks together; more requests are refused with 503.
+    #[arg(long)]
+    max_num_queued_reqs: Option<usize>,
     /// Microseconds of prefill a token.
     #[arg(long, default_value_t = 71.3)]
     prefill_us_per_token: f64,
@@ -161,6 +164,8 @@ pub struct Settings {
     pub version: Version,
     /// The engine core. Its vocabulary is taken from the tokenizer at the start.
     pub core: model::Settings,
+    /// Answers in the making or waited for that it takes at once, if there is a limit.
+    pub max_num_queued_reqs: Option<usize>,
     /// Its data-parallel ranks. Each has an engine core like the others.
     pub ranks: RankSettings,
     /// KV events, if it has any. The addresses are those of rank 0; the others are at the next ports.
@@ -298,6 +303,7 @@ impl Args {
             adapters: self.lora,
             version: self.version,
             core,
+            max_num_queued_reqs: self.max_num_queued_reqs,
             ranks,
             events,
             faults: self.fault,

@@ -7,6 +7,7 @@ mod error;
 mod generate;
 mod info;
 mod metrics;
+mod render;
 mod shape;
 mod sleep;
 mod tokenize;

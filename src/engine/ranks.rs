@@ -60,6 +60,13 @@ impl Drop for InFlight {
     }
 }
 
+impl Rank {
+    /// Answers that are not complete.
+    pub(super) fn in_flight(&self) -> usize {
+        self.in_flight.count()
+    }
+}
+
 /// All ranks of a server; there is at least one.
 pub(super) struct Ranks {
     first: Rank,

@@ -1,7 +1,9 @@
 //! Claims about the simulated engine's HTTP side. They share our code on both ends and so prove the plumbing only.
 
+mod faults;
 mod pages;
 mod ranks;
+mod sleep;
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};

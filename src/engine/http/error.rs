@@ -26,6 +26,8 @@ pub(super) enum ApiError {
     Rank(#[from] OutOfRange),
     #[error("no rank {0} here")]
     NoSuchRank(u32),
+    #[error("the engine has as many requests as it may have")]
+    QueueFull,
     #[error("the engine has stopped")]
     Stopped,
 }
@@ -45,6 +47,11 @@ impl IntoResponse for ApiError {
             | Self::Submit(_)
             | Self::Rank(_)
             | Self::NoSuchRank(_) => (StatusCode::BAD_REQUEST, "BadRequestError", None),
+            Self::QueueFull => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "ServiceUnavailableError",
+                None,
+            ),
             Self::Stopped => (
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "InternalServerError",

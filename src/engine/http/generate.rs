@@ -11,13 +11,13 @@ use tokio::sync::{mpsc, oneshot};
 use super::answer::Answer;
 use super::body::GenerateBody;
 use super::error::ApiError;
-use super::shape::{Head, Kind};
+use super::shape::{Details, Head, Kind};
 use super::{App, unix_time};
 use crate::engine::driver::{Answered, Command};
+use crate::engine::fault::Fault;
 use crate::engine::model::Request;
 use crate::engine::ranks::Rank;
 use crate::routing::block::Scope;
-use crate::routing::model::RenderContext;
 
 /// vLLM's default for plain completions.
 const DEFAULT_COMPLETION_TOKENS: usize = 16;
@@ -37,7 +37,7 @@ pub(super) async fn chat(
     if messages.is_empty() {
         return Err(ApiError::Shape("messages must not be empty"));
     }
-    let prompt = app.tokenizer.chat(&raw, messages, &app.render_context())?;
+    let prompt = app.chat_tokens(&raw, messages)?;
     let max_tokens = body.max_completion_tokens.or(body.max_tokens);
     app.generate(Kind::Chat, &headers, &body, vec![prompt], scope, max_tokens)
         .await
@@ -127,12 +127,13 @@ impl App {
     /// Queues prompts at a rank; their tokens come out of the channel. Dropping it aborts them.
     ///
     /// # Errors
-    /// When the model cannot compute one of them.
+    /// When the engine takes no more, or the model cannot compute one of them.
     pub(super) async fn submit(
         &self,
         rank: &Rank,
         requests: Vec<Request>,
     ) -> Result<mpsc::Receiver<Answered>, ApiError> {
+        self.admit(requests.len())?;
         let limit = self.settings.core.max_model_len;
         let room = |request: &Request| request.max_tokens.unwrap_or(limit).min(limit);
         let tokens: usize = requests.iter().map(room).sum();
@@ -150,6 +151,22 @@ impl App {
             .map_err(|_| ApiError::Stopped)?;
         taken.await.map_err(|_| ApiError::Stopped)??;
         Ok(receiver)
+    }
+
+    /// Says whether so many further answers may be asked for. As in vLLM, those of all ranks count together.
+    ///
+    /// # Errors
+    /// When they may not.
+    fn admit(&self, answers: usize) -> Result<(), ApiError> {
+        let faults = self.faults();
+        if faults.has(Fault::QueueFull) || faults.take_one(Fault::Refuse) {
+            return Err(ApiError::QueueFull);
+        }
+        let in_flight: usize = self.ranks.iter().map(Rank::in_flight).sum();
+        match self.settings.max_num_queued_reqs {
+            Some(limit) if in_flight + answers > limit => Err(ApiError::QueueFull),
+            _ => Ok(()),
+        }
     }
 
     /// The adapter and salt of a request for `model`.
@@ -177,14 +194,6 @@ impl App {
         })
     }
 
-    pub(super) fn render_context(&self) -> RenderContext {
-        RenderContext {
-            engine_version: Some(self.settings.version.number),
-            unix_time: i64::try_from(unix_time()).unwrap_or_default(),
-            max_model_len: u32::try_from(self.settings.core.max_model_len).ok(),
-        }
-    }
-
     /// The client's own id where it gives one, as in vLLM.
     pub(super) fn answer_id(prefix: &str, headers: &HeaderMap) -> String {
         let given = headers
@@ -207,7 +216,13 @@ impl App {
                 .unwrap_or_else(|| self.settings.model.clone()),
             fingerprint: format!("vllm-{}-sim00000", self.settings.version.text),
             with_ids: body.return_token_ids == Some(true),
-            details_when_cold: self.settings.version.number >= (0, 24),
+            details: if self.faults().has(Fault::NoUsageDetails) {
+                Details::Never
+            } else if self.settings.version.number >= (0, 24) {
+                Details::Always
+            } else {
+                Details::WhenCached
+            },
         }
     }
 }

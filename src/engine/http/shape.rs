@@ -42,6 +42,17 @@ impl Kind {
     }
 }
 
+/// When is told how many prompt tokens were cached?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Details {
+    /// Since 0.24.
+    Always,
+    /// Before: not where nothing was.
+    WhenCached,
+    /// Without `--enable-prompt-tokens-details`.
+    Never,
+}
+
 /// What all chunks of an answer (or the whole of it) say first.
 pub(super) struct Head {
     pub(super) kind: Kind,
@@ -51,8 +62,7 @@ pub(super) struct Head {
     pub(super) fingerprint: String,
     /// Token ids are shown.
     pub(super) with_ids: bool,
-    /// Before 0.24 the details are left out where nothing was cached.
-    pub(super) details_when_cold: bool,
+    pub(super) details: Details,
 }
 
 #[derive(Serialize)]
@@ -79,8 +89,13 @@ impl Head {
             }
             Kind::Completions => json!({"cached_tokens": counts.cached}),
         };
+        let told = match self.details {
+            Details::Always => true,
+            Details::WhenCached => counts.cached > 0,
+            Details::Never => false,
+        };
         Usage {
-            prompt_tokens_details: (self.details_when_cold || counts.cached > 0).then_some(details),
+            prompt_tokens_details: told.then_some(details),
             ..running_usage(counts)
         }
     }

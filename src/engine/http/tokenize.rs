@@ -21,7 +21,7 @@ pub(super) async fn tokenize(
         (Some(text), None) => app
             .tokenizer
             .encode(text, body.add_special_tokens.unwrap_or(true)),
-        (None, Some(messages)) => app.tokenizer.chat(&raw, messages, &app.render_context())?,
+        (None, Some(messages)) => app.chat_tokens(&raw, messages)?,
         _ => return Err(ApiError::Shape("either a prompt or messages are needed")),
     };
     let strings = (body.return_token_strs == Some(true)).then(|| {
