@@ -200,3 +200,85 @@ fn an_engine_that_becomes_ready_is_asked_for_its_report_and_its_ranks_at_once() 
     life.change(&member(0), Instant::now());
     assert_eq!(rings(), (false, false), "it was ready already");
 }
+
+#[test]
+fn an_engine_asleep_has_nothing_cached_and_its_followers_hear_of_it_with_each_report() {
+    let world = world();
+    let life = life(&world, member(0));
+    let start = Instant::now();
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let asleep = Report {
+        asleep: true,
+        ..Report::default()
+    };
+    life.report(&fresh(), at(0), at(0));
+    drop(pick(&world, 1, at(0)));
+    assert_eq!(pick(&world, 1, at(1)).cached.get(), 144);
+    let mut demands = life.demands(None);
+    demands.mark_unchanged();
+    for (n, second) in [(1, 2), (2, 4)] {
+        life.report(
+            &finding(ReportOutcome::Fresh(asleep)),
+            at(second),
+            at(second),
+        );
+        assert!(demands.has_changed().unwrap());
+        assert_eq!(demands.borrow_and_update().empties, n);
+    }
+    assert!(views(&world)[0].report.unwrap().0.asleep);
+    life.report(&fresh(), at(6), at(6));
+    assert!(!demands.has_changed().unwrap(), "it is awake");
+    assert_eq!(pick(&world, 1, at(6)).cached.get(), 0);
+    assert_eq!(pick(&world, 1, at(7)).cached.get(), 144);
+}
+
+#[test]
+fn what_an_engine_computes_is_told_to_its_followers_without_waking_them() {
+    let world = world();
+    let life = life(&world, member(0));
+    let mut demands = life.demands(None);
+    demands.mark_unchanged();
+    let computing = Report {
+        computed: Some(7),
+        fresh: Some(7),
+        finished: Some(1),
+        block_size: Some(16),
+        ..Report::default()
+    };
+    let now = Instant::now();
+    life.report(&finding(ReportOutcome::Fresh(computing)), now, now);
+    assert!(demands.borrow().work.is_some() && !demands.has_changed().unwrap());
+    life.report(&fresh(), now, now);
+    assert!(demands.borrow().work.is_none());
+}
+
+#[test]
+fn an_engine_that_is_back_is_to_be_proven_the_same_since_it_was_last_away() {
+    let world = world();
+    let life = life(&world, member(0));
+    let demands = life.demands(None);
+    let start = Instant::now();
+    let at = |seconds| start + Duration::from_secs(seconds);
+    life.report(&fresh(), at(0), at(0));
+    assert_eq!(demands.borrow().away_at, None);
+    life.report(&finding(ReportOutcome::Refused), at(2), at(2));
+    life.report(&finding(ReportOutcome::Refused), at(4), at(4));
+    life.report(&fresh(), at(6), at(6));
+    assert_eq!(demands.borrow().away_at, Some(at(4).into()));
+    life.came_back();
+    assert_eq!(demands.borrow().reconnects, 1);
+}
+
+#[test]
+fn a_rebuild_is_asked_of_the_followers_of_one_rank_alone() {
+    let world = world();
+    let life = life(&world, member(0));
+    let ids = life.divide(&BTreeSet::from([0, 1]));
+    let rebuilds = |rank| life.demands(Some(rank)).borrow().rebuilds;
+    world.waker.rebuild(ids[&Some(1)]);
+    assert_eq!((rebuilds(0), rebuilds(1)), (0, 1));
+    life.divide(&BTreeSet::new());
+    world.waker.rebuild(ids[&Some(1)]);
+    let gone = life.demands(Some(1));
+    assert!(gone.has_changed().is_err(), "nobody asks any more");
+}

@@ -163,6 +163,83 @@ fn finished_requests_are_summed_over_all_labels_under_each_engines_name() {
 }
 
 #[test]
+fn computed_and_fresh_tokens_are_read_under_each_engines_names() {
+    for (page, computed, fresh) in [
+        (
+            "vllm:prompt_tokens_total{engine=\"0\",model_name=\"m\"} 100\n\
+             vllm:generation_tokens_total{engine=\"0\",model_name=\"m\"} 20\n\
+             vllm:prefix_cache_queries_total{engine=\"0\",model_name=\"m\"} 150\n\
+             vllm:prefix_cache_hits_total{engine=\"0\",model_name=\"m\"} 64\n\
+             vllm:prompt_tokens_created{engine=\"0\"} 1.79e+09\n",
+            Some(120),
+            Some(106),
+        ),
+        (
+            "sglang:prompt_tokens_total{tp_rank=\"0\"} 100\nsglang:prompt_tokens_total{tp_rank=\"1\"} 100\n\
+             sglang:generation_tokens_total 20\n\
+             sglang:cached_tokens_total{cache_source=\"device\"} 30\n\
+             sglang:cached_tokens_total{cache_source=\"host\"} 4\n",
+            Some(120),
+            Some(86),
+        ),
+        (
+            "trtllm_prompt_tokens_total 100\ntrtllm_prompt_cached_tokens_total 40\n",
+            Some(100),
+            Some(60),
+        ),
+        ("vllm:prompt_tokens_total 100\n", Some(100), None),
+        ("vllm:generation_tokens_total 100\n", None, None),
+    ] {
+        let report = told(&format!("{page}vllm:num_requests_running 1\n"));
+        assert_eq!((report.computed, report.fresh), (computed, fresh), "{page}");
+        assert_eq!(parse(page.as_bytes()), Page::Foreign, "{page}");
+    }
+}
+
+#[test]
+fn counters_of_ranks_are_their_own_and_the_wholes_are_their_sum() {
+    let Some(recording) = capture("qwen3-dp2-2api-metrics.txt") else {
+        return;
+    };
+    let page = section(&recording, "after the requests, idle: GET /metrics status");
+    let Page::Told(whole, ranks) = parse(page.as_bytes()) else {
+        panic!("no report");
+    };
+    let counted = |report: &Report| (report.computed, report.fresh);
+    assert_eq!(counted(&ranks[&0]), (Some(859), Some(539)));
+    assert_eq!(counted(&ranks[&1]), (Some(1494), Some(1014)));
+    assert_eq!(counted(&whole), (Some(2353), Some(1553)));
+    assert!(!whole.asleep);
+}
+
+#[test]
+fn an_engine_in_any_state_but_awake_is_asleep_and_a_rank_for_itself() {
+    let page = |engine: u32, states: [u8; 3]| {
+        let names = ["awake", "weights_offloaded", "discard_all"];
+        let line = |(name, value): (&str, u8)| {
+            format!(
+                "vllm:engine_sleep_state{{engine=\"{engine}\",sleep_state=\"{name}\"}} {value}.0\n"
+            )
+        };
+        names.into_iter().zip(states).map(line).collect::<String>()
+    };
+    for (states, asleep) in [
+        ([1, 0, 0], false),
+        ([0, 1, 0], true),
+        ([0, 0, 1], true),
+        ([0, 0, 0], true),
+    ] {
+        assert_eq!(told(&page(0, states)).asleep, asleep, "{states:?}");
+    }
+    let both = page(0, [1, 0, 0]) + &page(1, [0, 1, 0]);
+    let Page::Told(whole, ranks) = parse(both.as_bytes()) else {
+        panic!("a report");
+    };
+    assert!(whole.asleep && !ranks[&0].asleep && ranks[&1].asleep);
+    assert!(!told("vllm:num_requests_running 1\n").asleep);
+}
+
+#[test]
 fn labels_are_unescaped_and_timestamps_ignored() {
     let page =
         "vllm:num_requests_running{model_name=\"a\\\"}, b\\\\\",engine=\"0\"} 7 1700000000\r\n";
@@ -190,7 +267,7 @@ proptest! {
     fn any_line_that_begins_like_ours_is_survived(
         rest in "(\\{[a-z\"=,\\\\ ]{0,20}\\}?)? ?[-0-9.eE+NaInf ]{0,10}.{0,5}",
     ) {
-        for name in ["vllm:num_requests_running", "vllm:cache_config_info", "sglang:token_usage"] {
+        for name in ASKED_OF_VLLM.iter().chain(&["sglang:token_usage", "trtllm_prompt_tokens_total"]) {
             parse(format!("{name}{rest}").as_bytes());
         }
     }

@@ -176,6 +176,12 @@ impl Publisher {
         self.send.send(message).await.expect("the publisher runs");
     }
 
+    /// Sends frames live, unless too many wait to be sent; whether it did.
+    pub(super) fn send_or_drop(&self, frames: Vec<Bytes>) -> bool {
+        let message = ZmqMessage::try_from(frames).expect("frames");
+        self.send.try_send(message).is_ok()
+    }
+
     /// What an engine does: remembers the batch and sends it.
     pub(super) async fn publish(&self, batch: (u64, Bytes)) {
         self.script(|script| script.ring.push(batch.clone()));

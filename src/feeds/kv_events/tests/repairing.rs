@@ -224,11 +224,18 @@ async fn a_subscriber_that_is_slower_than_the_engine_holds_a_bounded_part_and_re
     let mut following = Following::of(&publisher);
     publisher.subscribed().await;
     publisher.asked_times(1).await;
-    // Nobody reads them while the replay does not come, beyond what may be set aside; what the
-    // queues between cannot take is dropped by the publisher, as real ones do.
+    // Nobody reads while the replay does not come, beyond what may be set aside: 50 MB are more
+    // than that and the buffers between hold, so the publisher drops some, as real ones do.
+    let topic = Bytes::from(vec![b'x'; 4096]);
+    let mut dropped = false;
     for seq in 1..BATCHES {
-        publisher.publish(batch(0, seq)).await;
+        let (seq, payload) = batch(0, seq);
+        publisher.script(|script| script.ring.push((seq, payload.clone())));
+        let number = Bytes::copy_from_slice(&seq.to_be_bytes());
+        dropped |= !publisher.send_or_drop(vec![topic.clone(), number, payload]);
+        tokio::task::yield_now().await;
     }
+    assert!(dropped);
     publisher.script(|script| script.held_back = false);
     publisher.publish(batch(0, BATCHES)).await;
     let record = following.live_with(0..=BATCHES).await;
