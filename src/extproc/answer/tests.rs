@@ -94,12 +94,13 @@ fn recorded_streams_are_read_alike_whole_and_in_pieces() {
             .collect();
         for piece in [1, 7, 250, bytes.len()] {
             let mut reader = AnswerReader::new(Some(Response {
+                refusal: None,
                 status: 200,
                 content: Content::Events,
             }));
             let firsts = bytes
                 .chunks(piece)
-                .filter(|piece| reader.feed(piece))
+                .filter(|piece| reader.feed(piece) == Seen::FirstData)
                 .count();
             assert_eq!(firsts, 1, "{}", path.display());
             assert_eq!(reader.unreadable(), 0);

@@ -153,7 +153,7 @@ impl Progress {
 
     /// What a request of `since` took says something of the endpoint's speed: no stall came between.
     pub(super) fn is_steady_since(&self, since: Instant) -> bool {
-        self.stall.is_none() && self.resumed.is_none_or(|resumed| resumed < since)
+        self.stall.is_none() && self.resumed.is_none_or(|resumed| resumed <= since)
     }
 
     /// The engine is another process: what was seen of the former says nothing.

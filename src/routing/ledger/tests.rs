@@ -13,13 +13,15 @@ impl Ledger {
                 .bookings
                 .values()
                 .filter(|b| b.endpoint() == Some(account.id));
-            let (mut tails, mut in_flight) = (0, 0);
+            let (mut tails, mut in_flight, mut detached) = (0, 0, 0);
             for booking in here {
                 tails += booking.tail();
                 in_flight += 1;
+                detached += u32::from(booking.is_detached());
             }
             assert_eq!(account.queued, charges + tails, "{:?}", account.id);
             assert_eq!(account.in_flight, in_flight, "{:?}", account.id);
+            assert_eq!(account.detached, detached, "{:?}", account.id);
             for (key, flight) in &account.flights {
                 assert!(self.bookings.contains_key(&flight.owner));
                 let row = self.flying.row(*key).unwrap();

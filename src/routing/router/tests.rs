@@ -14,8 +14,11 @@ use super::*;
 mod flight;
 mod guards;
 mod herd;
+mod lasting;
 mod ledger;
+mod progress;
 mod ranks;
+mod refusals;
 mod restarts;
 
 pub(super) fn settings(policy: Policy) -> Settings {
@@ -104,6 +107,24 @@ impl Pool {
         self.router
             .pick(&self.prepare(tokens), &self.ask(7))
             .unwrap()
+    }
+
+    /// A request that is picked for, prefilled and answered.
+    pub(super) fn serve(&self, tokens: &[u32]) -> EndpointId {
+        let mut decision = self.pick(tokens);
+        decision.reservation.answered(200);
+        decision.reservation.prefilled(self.now);
+        decision.reservation.end(self.now);
+        decision.id
+    }
+
+    /// Time passes, and the endpoints are looked at as reports and picks do.
+    pub(super) fn pass(&mut self, time: Duration) {
+        let until = self.now + time;
+        while self.now < until {
+            self.now = until.min(self.now + Duration::from_millis(250));
+            self.router.endpoints(self.now);
+        }
     }
 
     pub(super) fn pick_on(&self, n: u16, tokens: &[u32]) -> Decision {
@@ -283,9 +304,7 @@ fn an_endpoint_without_events_is_served_by_what_was_sent_to_it() {
         view.set_feed(FeedState::Absent("no socket".to_owned()));
     }
     let prompt = tokens(1, 1_600);
-    let first = pool.pick(&prompt);
-    let owner = first.id;
-    drop(first);
+    let owner = pool.serve(&prompt);
     let second = pool.pick(&prompt);
     assert_eq!((second.id, second.cached.get()), (owner, 1_584));
     drop(second);
@@ -311,9 +330,10 @@ fn text_without_ids_is_found_again_on_any_endpoint() {
         let prepared = pool.router.prepare(&sequences, &Scope::default());
         pool.router.pick(&prepared, &pool.ask(5)).unwrap()
     };
-    let first = estimate("first question");
+    let mut first = estimate("first question");
     assert_eq!(first.cached, TokenCount::ZERO);
     let id = first.id;
+    first.reservation.prefilled(pool.now);
     drop(first);
     let second = estimate("second question");
     assert_eq!(second.id, id);

@@ -252,8 +252,9 @@ fn a_response_is_echoed_and_read() {
         request_headers(true),
         response_headers("200", false),
         response_body(": wait\n\n", false),
-        response_body("data: {\"choices\":[]}\n\nda", false),
-        response_body("ta: {\"usage\":{\"prompt_tok", false),
+        response_body("data: {\"choices\":[]}\n\n", false),
+        response_body(": still here\n\n", false),
+        response_body("data: {\"usage\":{\"prompt_tok", false),
         response_body("ens\":7}}\n\ndata: [DONE]\n\n", false),
         response_body("", true),
     ];
@@ -264,8 +265,11 @@ fn a_response_is_echoed_and_read() {
             Out::Headers(Direction::Response, false),
             back(": wait\n\n", false),
             Out::Tell(News::FirstData),
-            back("data: {\"choices\":[]}\n\nda", false),
-            back("ta: {\"usage\":{\"prompt_tok", false),
+            back("data: {\"choices\":[]}\n\n", false),
+            back(": still here\n\n", false),
+            Out::Tell(News::MoreData),
+            back("data: {\"usage\":{\"prompt_tok", false),
+            Out::Tell(News::MoreData),
             back("ens\":7}}\n\ndata: [DONE]\n\n", false),
             back("", true),
             Out::Tell(News::Usage(Usage {
@@ -274,6 +278,30 @@ fn a_response_is_echoed_and_read() {
             })),
             Out::Tell(News::Completed),
         ]
+    );
+}
+
+#[test]
+fn a_refusal_is_told_before_its_status_and_after_who_served() {
+    let refused = |headers: &[(&str, &str)]| {
+        let messages = vec![
+            request_headers(true),
+            message(Request::ResponseHeaders(self::headers(headers, true))),
+        ];
+        Driver::play(BodyMode::FullDuplexStreamed, messages).remove(2)
+    };
+    let told = |retry_after| Out::Tell(News::Refused(retry_after));
+    let seconds = |n| Some(Duration::from_secs(n));
+    assert_eq!(refused(&[(":status", "503")]), told(None));
+    let later = |value| refused(&[("retry-after", value), (":status", "429")]);
+    assert_eq!(later("7"), told(seconds(7)));
+    assert_eq!(later("Fri, 31 Dec 1999 23:59:59 GMT"), told(None));
+    let started = |status| Out::Tell(News::Started(status));
+    let envoys = [(":status", "503"), ("x-envoy-overloaded", "true")];
+    assert_eq!(refused(&envoys), started(503), "a limit of the gateway's");
+    assert_eq!(
+        refused(&[(":status", "500"), ("retry-after", "7")]),
+        started(500)
     );
 }
 

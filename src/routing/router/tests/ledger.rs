@@ -69,6 +69,11 @@ enum Step {
     Served(usize, u16),
     Detach(usize),
     Drop(usize),
+    End(usize),
+    Answered(usize, u16),
+    Refused(usize, Option<u64>),
+    MoreData(usize),
+    Report(usize, Option<Report>),
     Store {
         endpoint: usize,
         prompt: u32,
@@ -95,7 +100,13 @@ fn step() -> impl Strategy<Value = Step> {
         3 => any::<usize>().prop_map(Step::Prefilled),
         2 => (any::<usize>(), 0_u16..6).prop_map(|(n, to)| Step::Served(n, to)),
         2 => any::<usize>().prop_map(Step::Detach),
-        4 => any::<usize>().prop_map(Step::Drop),
+        3 => any::<usize>().prop_map(Step::Drop),
+        2 => any::<usize>().prop_map(Step::End),
+        2 => (any::<usize>(), prop::sample::select(vec![200, 400, 429, 500, 503]))
+            .prop_map(|(n, status)| Step::Answered(n, status)),
+        1 => (any::<usize>(), prop::option::of(0_u64..100)).prop_map(|(n, s)| Step::Refused(n, s)),
+        1 => any::<usize>().prop_map(Step::MoreData),
+        2 => (any::<usize>(), prop::option::of(report())).prop_map(|(n, report)| Step::Report(n, report)),
         4 => (any::<usize>(), prompt, length, shared)
             .prop_map(|(endpoint, prompt, tokens, shared)| Step::Store { endpoint, prompt, tokens, shared }),
         1 => any::<usize>().prop_map(Step::Clear),
@@ -104,7 +115,19 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (any::<usize>(), 0_u64..60_000).prop_map(|(n, us)| Step::Restarted(n, us)),
         1 => (any::<usize>(), any::<bool>()).prop_map(|(n, live)| Step::Feed(n, live)),
         2 => (0_u64..50_000).prop_map(Step::Pass),
+        1 => (0_u64..30_000_000).prop_map(Step::Pass),
     ]
+}
+
+fn report() -> impl Strategy<Value = Report> {
+    (0_u64..4, any::<bool>(), prop::bool::weighted(0.2)).prop_map(|(computed, told, asleep)| {
+        Report {
+            computed: told.then_some(computed),
+            running: computed,
+            asleep,
+            ..Report::default()
+        }
+    })
 }
 
 fn prompt_of(prompt: u32, own: usize, shared: usize) -> Vec<u32> {
@@ -174,6 +197,23 @@ impl World {
                     .detach(pool.now);
             }
             Step::Drop(n) if n_held > 0 => drop(self.held.swap_remove(n % n_held)),
+            Step::End(n) if n_held > 0 => {
+                self.held.swap_remove(n % n_held).reservation.end(pool.now);
+            }
+            Step::Answered(n, status) if n_held > 0 => {
+                self.held[n % n_held].reservation.answered(status);
+            }
+            Step::Refused(n, seconds) if n_held > 0 => {
+                let retry_after = seconds.map(Duration::from_secs);
+                self.held[n % n_held]
+                    .reservation
+                    .refused(retry_after, pool.now);
+            }
+            Step::MoreData(n) if n_held > 0 => self.held[n % n_held].reservation.more_data(),
+            Step::Report(n, report) if n_views > 0 => {
+                let outcome = report.map_or(ReportOutcome::Refused, ReportOutcome::Fresh);
+                pool.router.report(pool.ids[n % n_views], outcome, pool.now);
+            }
             Step::Store {
                 endpoint,
                 prompt,
@@ -235,6 +275,11 @@ proptest! {
         }
         world.held.clear();
         world.pool.now += Duration::from_secs(7_200);
+        for &id in &world.pool.ids {
+            // Nobody else's requests are there either.
+            let outcome = ReportOutcome::Fresh(Report::default());
+            world.pool.router.report(id, outcome, world.pool.now);
+        }
         world.pool.assert_empty();
         world.pool.router.state.ledger.lock().assert_nothing_held();
     }

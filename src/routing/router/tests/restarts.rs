@@ -16,11 +16,13 @@ fn without_events(n: u16) -> Pool {
 fn what_was_sent_to_the_former_process_is_cold_and_what_was_sent_since_is_warm() {
     let mut pool = without_events(1);
     let (old, both, new) = (tokens(1, 800), tokens(2, 800), tokens(3, 800));
-    drop((pool.pick(&old), pool.pick(&both)));
+    pool.serve(&old);
+    pool.serve(&both);
     pool.now += STEP;
     let since = pool.now;
     pool.now += STEP;
-    drop((pool.pick(&both), pool.pick(&new)));
+    pool.serve(&both);
+    pool.serve(&new);
     pool.now += STEP;
     pool.router.restarted(pool.ids[0], since, pool.now);
     let cached = [&old, &both, &new].map(|prompt| pool.pick(prompt).cached.get());
