@@ -88,6 +88,7 @@ struct AppliedCounters {
     blocks_removed: IntCounter,
     blocks_orphaned: IntCounter,
     blocks_skipped: IntCounter,
+    blocks_forgotten: IntCounter,
 }
 
 impl AppliedCounters {
@@ -112,6 +113,7 @@ impl AppliedCounters {
             blocks_removed: blocks.with_label_values(&["removed"]),
             blocks_orphaned: blocks.with_label_values(&["orphaned"]),
             blocks_skipped: blocks.with_label_values(&["skipped"]),
+            blocks_forgotten: blocks.with_label_values(&["forgotten"]),
         })
     }
 }
@@ -279,6 +281,7 @@ impl SourceMetrics {
         counters.blocks_removed.inc_by(applied.removed);
         counters.blocks_orphaned.inc_by(applied.orphaned);
         counters.blocks_skipped.inc_by(applied.skipped);
+        counters.blocks_forgotten.inc_by(applied.forgotten);
         if let Some(lag) = lag {
             self.all.lag.observe(lag);
         }

@@ -21,25 +21,44 @@ use super::tokens::TokenCount;
 #[cfg(test)]
 mod tests;
 
-/// Tokens a block; never zero.
+/// How prompts are cut: tokens a block, never zero, and how many of the tokens after a block its
+/// key covers (0 except for engines that hash ahead for their draft model).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct BlockSize(NonZeroU32);
+pub struct BlockSize {
+    tokens: NonZeroU32,
+    lookahead: u8,
+}
 
 impl BlockSize {
     /// What vLLM takes on GPUs unless told otherwise.
-    pub const DEFAULT: Self = Self(NonZeroU32::MIN.saturating_add(15));
+    pub const DEFAULT: Self = Self {
+        tokens: NonZeroU32::MIN.saturating_add(15),
+        lookahead: 0,
+    };
 
     /// `None` for zero.
     pub const fn new(tokens: u32) -> Option<Self> {
         match NonZeroU32::new(tokens) {
-            Some(size) => Some(Self(size)),
+            Some(tokens) => Some(Self {
+                tokens,
+                lookahead: 0,
+            }),
             None => None,
+        }
+    }
+
+    /// The same for an engine whose block hashes cover so many of the tokens that follow.
+    #[must_use]
+    pub const fn with_lookahead(self, tokens: u8) -> Self {
+        Self {
+            lookahead: tokens,
+            ..self
         }
     }
 
     /// Tokens a block.
     pub const fn get(self) -> u32 {
-        self.0.get()
+        self.tokens.get()
     }
 }
 
@@ -84,6 +103,7 @@ enum Tag {
     Adapter = 3,
     Salt = 4,
     Item = 5,
+    Lookahead = 6,
 }
 
 /// The key before the first block of a sequence.
@@ -93,6 +113,10 @@ pub fn root(size: BlockSize, adapter: Option<&str>) -> BlockKey {
         Tag::TokenRoot,
         &u64::from(size.get()).to_le_bytes(),
     );
+    let start = match size.lookahead {
+        0 => start,
+        lookahead => fold(start, Tag::Lookahead, &[lookahead]),
+    };
     with_adapter(start, adapter)
 }
 
@@ -101,19 +125,37 @@ pub fn root(size: BlockSize, adapter: Option<&str>) -> BlockKey {
 /// `extra` is what the block's hash covers besides its tokens; its `unknown` flag is
 /// the caller's to look at, because such a block has no key.
 pub fn block_key(parent: BlockKey, tokens: &[u32], extra: Option<&BlockExtra>) -> BlockKey {
-    let parent = extra.map_or(parent, |extra| with_extra(parent, extra));
-    chain(parent, tokens)
+    let Some(extra) = extra else {
+        return chain(parent, tokens);
+    };
+    let key = chain(with_extra(parent, extra), tokens);
+    if extra.lookahead.is_empty() {
+        key
+    } else {
+        with_lookahead(key, &extra.lookahead)
+    }
 }
 
 /// The keys of a prompt's full blocks, in order. A prompt that begins with another
-/// one's full blocks begins with that one's keys.
+/// one's full blocks begins with that one's keys. Where a key covers tokens that follow, a block
+/// without enough of them behind it has none.
 pub fn prompt_keys(tokens: &[u32], size: BlockSize, scope: &Scope) -> Vec<BlockKey> {
     let mut key = with_salt(root(size, scope.adapter.as_deref()), scope.salt.as_deref());
-    tokens
-        .chunks_exact(size.get() as usize)
-        .map(|block| {
+    let blocks = tokens.chunks_exact(size.get() as usize);
+    if size.lookahead == 0 {
+        let next = |block| {
             key = chain(key, block);
             key
+        };
+        return blocks.map(next).collect();
+    }
+    let ends = (1..).map(|n: usize| n * size.get() as usize);
+    blocks
+        .zip(ends)
+        .map_while(|(block, end)| {
+            let ahead = tokens.get(end..end + usize::from(size.lookahead))?;
+            key = with_lookahead(chain(key, block), ahead);
+            Some(key)
         })
         .collect()
 }
@@ -185,6 +227,11 @@ fn with_extra(parent: BlockKey, extra: &BlockExtra) -> BlockKey {
         key = fold(key, Tag::Item, &bytes);
     }
     key
+}
+
+fn with_lookahead(key: BlockKey, ahead: &[u32]) -> BlockKey {
+    let bytes: Vec<u8> = ahead.iter().flat_map(|token| token.to_le_bytes()).collect();
+    fold(key, Tag::Lookahead, &bytes)
 }
 
 /// Folds one tagged value into a key. The tag and the fixed-width key come first and

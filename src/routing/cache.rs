@@ -8,8 +8,14 @@
 //!   twice is two physical blocks); it is gone when it was removed as often.
 //! - Several engine hashes may mean one key (an adapter loaded again from another
 //!   path): each is a reason of its own for the index to hold the key.
-//! - Only blocks in the accelerator's memory count as cached. Other media are kept
-//!   apart, known by hash, for the day when tiers get a weight of their own.
+//! - Blocks on slower tiers stand in a column of their own beneath the source's in the index,
+//!   one for all tiers that the settings count: a connector serves a run of blocks from
+//!   whichever tier has each, and two columns would need a third walk to follow that. Each
+//!   block there costs the factor of the dearest tier that the source tells of.
+//! - A clear empties every tier, though the host's blocks may have survived it. The event does
+//!   not tell, an offload tier that was reset sends no removals (vllm#57296, #41956), and a
+//!   block believed in and not there costs more than one that is there and not known.
+//! - A hash that comes with two contents is ambiguous: neither is believed in.
 //! - A store whose parent is unknown waits for it; one that can never have a key
 //!   (opaque tokens, unknown extra keys) is remembered by hash, so that its children
 //!   are known to be unkeyable as well and do not wait for ever.
@@ -19,12 +25,12 @@ use std::sync::Arc;
 
 use super::block::{BlockKey, BlockSize, block_key, root};
 use super::event::{EngineHash, KvEvent, Medium, Removed, Stored};
-use super::index::{TOUCHED_AHEAD, Writer};
+use super::index::{SourceId, TOUCHED_AHEAD, Writer};
 use super::ledger::FeedId;
 use super::router::State;
 
 use orphans::{Orphan, Orphans};
-use residents::{Place, Pool, Residents};
+use residents::{Change, Place, Pool, Residents};
 
 mod orphans;
 mod residents;
@@ -64,6 +70,8 @@ pub struct Applied {
     pub orphans_dropped: u64,
     /// Blocks that cannot be keyed (opaque tokens, other groups, unknown extra keys).
     pub skipped: u64,
+    /// Blocks forgotten because more are told of than are remembered (slower tiers, unkeyed blocks).
+    pub forgotten: u64,
 }
 
 /// The writer's end of one event source (one rank of one endpoint). Owned by its
@@ -78,6 +86,8 @@ pub struct CacheView {
     residents: Residents,
     orphans: Orphans,
     batch: Batch,
+    /// The factor of the dearest tier that it told of since it last started over.
+    tier: Option<f64>,
 }
 
 /// What one batch comes to; kept to reuse its memory.
@@ -85,7 +95,10 @@ pub struct CacheView {
 struct Batch {
     applied: Applied,
     writes: Vec<Write>,
+    /// The same for the column beneath.
+    writes_beneath: Vec<Write>,
     stored: Vec<BlockKey>,
+    changes: Vec<(Medium, Change)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -112,6 +125,7 @@ impl CacheView {
             residents: Residents::default(),
             orphans: Orphans::new(DEFAULT_MAX_ORPHANS),
             batch: Batch::default(),
+            tier: None,
         }
     }
 
@@ -147,6 +161,7 @@ impl CacheView {
     pub fn clear(&mut self) {
         self.forget_blocks();
         self.block_size = None;
+        self.tier = None;
         let mut ledger = self.state.ledger.lock();
         ledger.set_orphans(self.feed, 0);
     }
@@ -174,9 +189,9 @@ impl CacheView {
         match event.parent {
             None => self.place_all(pool, event, Some(root(size, event.lora_name.as_deref()))),
             Some(parent) if event.hashes.contains(&parent) => self.place_all(pool, event, None),
-            Some(parent) => match self.residents.place_of(pool, parent) {
+            Some(parent) => match self.residents.place_of(parent) {
                 Some(Place::Keyed(key)) => self.place_all(pool, event, Some(key)),
-                Some(Place::Unkeyed) => self.place_all(pool, event, None),
+                Some(Place::Unkeyed | Place::Ambiguous) => self.place_all(pool, event, None),
                 Some(Place::Pending) | None => self.put_aside(pool, parent, event),
             },
         }
@@ -184,33 +199,40 @@ impl CacheView {
 
     /// The size by which an event's blocks can be keyed; `None` when they cannot.
     fn keyable_size(&mut self, event: &Stored) -> Option<BlockSize> {
-        let size = BlockSize::new(event.block_size)?;
+        let size = BlockSize::new(event.block_size)?.with_lookahead(lookahead(event)?);
         let whole = event.hashes.len().checked_mul(size.get() as usize) == Some(event.tokens.len());
         let extras_match = event.extras.is_empty() || event.extras.len() == event.hashes.len();
         if event.opaque_tokens || !whole || !extras_match {
             return None;
         }
         match self.block_size {
-            // A block of another size (the partial tail of a hybrid model, an offload
-            // chunk) is never asked for: prompts are cut by the size learnt first.
-            Some(learnt) => (learnt == size).then_some(size),
-            None => {
-                if event.medium == Medium::Gpu {
-                    self.block_size = Some(size);
-                    self.state.ledger.lock().learn_block_size(self.feed, size);
-                }
+            // The partial tail of a hybrid model is smaller than its group's blocks: if one of
+            // those came first, what is known stands under a size that nobody asks for.
+            Some(learnt) if size.get() > learnt.get() && event.medium == Medium::Gpu => {
+                self.drop_blocks();
+                self.learn(size);
                 Some(size)
             }
+            // A smaller block, or an offload chunk, is never asked for: prompts are cut by the
+            // size learnt.
+            Some(learnt) => (learnt == size).then_some(size),
+            None if event.medium == Medium::Gpu => {
+                self.learn(size);
+                Some(size)
+            }
+            None => None,
         }
+    }
+
+    fn learn(&mut self, size: BlockSize) {
+        self.block_size = Some(size);
+        self.state.ledger.lock().learn_block_size(self.feed, size);
     }
 
     /// Blocks known by hash entered another medium; nothing is said of their content.
     fn change_residency(&mut self, pool: Pool, hashes: &[EngineHash]) {
         for &hash in hashes {
-            let place = self
-                .residents
-                .place_of(pool, hash)
-                .unwrap_or(Place::Unkeyed);
+            let place = self.residents.place_of(hash).unwrap_or(Place::Unkeyed);
             self.enter(pool, hash, place);
         }
     }
@@ -264,8 +286,9 @@ impl CacheView {
         for (i, &hash) in orphan.event.hashes.iter().enumerate() {
             key = next_key(key, &orphan.event, i);
             let place = key.map_or(Place::Unkeyed, Place::Keyed);
-            if self.residents.settle(orphan.pool, hash, place) {
-                self.note_entered(orphan.pool, place, true);
+            let changes = &mut self.batch.changes;
+            if self.residents.settle(hash, place, changes) {
+                self.note_entered(orphan.pool, place);
             }
         }
     }
@@ -284,26 +307,46 @@ impl CacheView {
 
     /// One more physical block of this hash.
     fn enter(&mut self, pool: Pool, hash: EngineHash, place: Place) {
-        let entered = self.residents.enter(pool, hash, place);
-        self.note_entered(pool, entered.place, entered.new);
+        let changes = &mut self.batch.changes;
+        let entered = self.residents.enter(pool, hash, place, changes);
+        self.batch.applied.forgotten += u64::from(entered.forgot);
+        self.note_entered(pool, entered.place);
     }
 
-    /// Counts an entry, and has the index told of a hash that has just got its key.
-    fn note_entered(&mut self, pool: Pool, place: Place, newly_keyed: bool) {
-        let batch = &mut self.batch;
+    /// Counts an entry, and keeps what the index has to be told.
+    fn note_entered(&mut self, pool: Pool, place: Place) {
+        let applied = &mut self.batch.applied;
         match place {
-            Place::Pending => batch.applied.orphaned += 1,
-            Place::Unkeyed => batch.applied.skipped += 1,
+            Place::Pending => applied.orphaned += 1,
+            Place::Unkeyed | Place::Ambiguous => applied.skipped += 1,
             Place::Keyed(key) => {
-                batch.applied.stored += 1;
+                applied.stored += 1;
                 if pool.medium == Medium::Gpu {
                     // Told even of a copy: a block behind a hole is computed, and
                     // stored, again, and somebody booked it.
-                    batch.stored.push(key);
-                    if newly_keyed {
-                        batch.writes.push(Write::Store(key));
-                    }
+                    self.batch.stored.push(key);
                 }
+            }
+        }
+        let mut changes = std::mem::take(&mut self.batch.changes);
+        for (medium, change) in changes.drain(..) {
+            let write = match change {
+                Change::Keyed(key) => Write::Store(key),
+                Change::Lost(key) => Write::Remove(key),
+            };
+            self.note_write(medium, write);
+        }
+        self.batch.changes = changes;
+    }
+
+    fn note_write(&mut self, medium: Medium, write: Write) {
+        if medium == Medium::Gpu {
+            self.batch.writes.push(write);
+        } else if let Some(factor) = self.state.settings.tiers.factor(medium) {
+            self.batch.writes_beneath.push(write);
+            if self.tier.is_none_or(|told| told < factor) {
+                self.tier = Some(factor);
+                self.state.ledger.lock().set_tier(self.feed, factor);
             }
         }
     }
@@ -315,16 +358,30 @@ impl CacheView {
                 continue;
             };
             self.batch.applied.removed += 1;
-            if let (Place::Keyed(key), Medium::Gpu) = (place, pool.medium) {
-                self.batch.writes.push(Write::Remove(key));
+            if let Place::Keyed(key) = place {
+                self.note_write(pool.medium, Write::Remove(key));
             }
         }
     }
 
     /// Brings the index up to date with the residents.
     fn write(&mut self) {
-        for writes in self.batch.writes.chunks(WRITES_A_LOCK) {
-            let Some(mut writer) = self.state.index.write(self.feed.source) else {
+        let mut writes = std::mem::take(&mut self.batch.writes);
+        self.write_to(self.feed.source, &writes);
+        writes.clear();
+        self.batch.writes = writes;
+        if self.batch.writes_beneath.is_empty() {
+            return;
+        }
+        let writes = std::mem::take(&mut self.batch.writes_beneath);
+        if let Some(beneath) = self.state.index.open_beneath(self.feed.source) {
+            self.write_to(beneath, &writes);
+        }
+    }
+
+    fn write_to(&self, column: SourceId, writes: &[Write]) {
+        for writes in writes.chunks(WRITES_A_LOCK) {
+            let Some(mut writer) = self.state.index.write(column) else {
                 break;
             };
             for writes in writes.chunks(TOUCHED_AHEAD) {
@@ -334,28 +391,43 @@ impl CacheView {
                 }
             }
         }
-        self.batch.writes.clear();
     }
 
-    /// Drops all blocks, those of every medium and those kept aside.
+    /// Drops all blocks, those of every medium and those kept aside, and what was sent there.
     fn forget_blocks(&mut self) {
-        self.write();
-        let keys: Vec<BlockKey> = self.residents.keys_in(Medium::Gpu).collect();
-        for keys in keys.chunks(WRITES_A_LOCK) {
-            let Some(mut writer) = self.state.index.write(self.feed.source) else {
-                break;
-            };
-            for &key in keys {
-                writer.remove(key);
-            }
-        }
-        self.residents = Residents::default();
-        self.orphans.clear();
+        self.drop_blocks();
         let recent = self.state.ledger.lock().recent(self.feed);
         if let Some(recent) = recent {
             recent.clear(&self.state.approximate);
         }
     }
+
+    fn drop_blocks(&mut self) {
+        self.write();
+        for medium in [Medium::Gpu, Medium::Cpu, Medium::Storage] {
+            for key in self.residents.keys_in(medium) {
+                let write = Write::Remove(key);
+                if medium == Medium::Gpu {
+                    self.batch.writes.push(write);
+                } else if self.state.settings.tiers.factor(medium).is_some() {
+                    self.batch.writes_beneath.push(write);
+                }
+            }
+        }
+        self.write();
+        self.residents.clear();
+        self.orphans.clear();
+    }
+}
+
+/// How many following tokens the hash of each of an event's blocks covers; `None` when they differ.
+fn lookahead(event: &Stored) -> Option<u8> {
+    let mut extras = event.extras.iter().map(|extra| extra.lookahead.len());
+    let first = extras.next().unwrap_or(0);
+    extras
+        .all(|other| other == first)
+        .then(|| u8::try_from(first).ok())
+        .flatten()
 }
 
 /// The key of an event's block `i` behind `before`; once a block has none, nor have the rest.

@@ -20,13 +20,16 @@ pub enum Medium {
     Storage,
 }
 
-/// What a block's hash covers besides its tokens and the adapter.
+/// What a block's hash covers besides its own tokens and the adapter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct BlockExtra {
     /// The request's `cache_salt`, in the first block of a sequence only.
     pub salt: Option<String>,
     /// Multimodal item ids (with their offsets) that overlap this block, in order.
     pub items: Vec<(String, Option<i64>)>,
+    /// The tokens that follow the block, where its hash covers some (speculative decoding that looks
+    /// ahead): the block serves only prompts that go on with them.
+    pub lookahead: Vec<u32>,
     /// Something of unknown meaning was among the keys: the block cannot be keyed by us.
     pub unknown: bool,
 }

@@ -21,6 +21,7 @@ fn extra(salt: Option<&str>, items: &[(&str, Option<i64>)]) -> BlockExtra {
             .map(|(id, at)| ((*id).to_owned(), *at))
             .collect(),
         unknown: false,
+        lookahead: Vec::new(),
     }
 }
 
