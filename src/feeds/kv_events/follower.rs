@@ -304,6 +304,7 @@ impl<'a, V: View> Follower<'a, V> {
             Err(error) => {
                 self.metrics.unreadable();
                 self.unread(message.seq, &error.to_string());
+                self.doubt_held(live);
                 return;
             }
         };
@@ -335,6 +336,15 @@ impl<'a, V: View> Follower<'a, V> {
     fn unread(&mut self, seq: u64, what: &str) {
         self.incomplete
             .get_or_insert_with(|| format!("batch {seq} could not be read: {what}"));
+    }
+
+    /// Nothing of a batch could be read: what it took out of the cache is still held. A replay may have it whole.
+    fn doubt_held(&mut self, live: bool) {
+        self.view.clear();
+        self.metrics.clear();
+        if live && self.source.replay.is_some() {
+            self.rebuilds.ask(Instant::now());
+        }
     }
 
     fn heard(&mut self) {

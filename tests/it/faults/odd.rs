@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde_json::json;
 use warmpath::engine::Fault;
 
 use super::{Case, impatient};
@@ -13,10 +14,24 @@ const SMALL: [&str; 4] = ["--kv-blocks", "60", "--max-model-len", "700"];
 async fn a_batch_that_cannot_be_read_leaves_no_phantoms() {
     let mut case = Case::of("a batch of garbage", &SMALL).await;
     case.warm(1..3).await;
-    // It says what was pushed out.
+    case.ask(3).await;
+    // It says what the next prompt pushes out.
     case.engine().running().set_fault(Fault::GarbageBatch(1));
-    case.meanwhile([3, 4, 5]).await;
+    case.meanwhile([4, 5]).await;
     case.ends_equal([5, 4]).await;
+}
+
+#[tokio::test]
+async fn without_a_replay_a_batch_that_cannot_be_read_leaves_no_phantoms_either() {
+    let options = [&SMALL[..], &["--kv-replay", "none"]].concat();
+    let fault = "a batch of garbage, without replay";
+    let mut case = Case::with(fault, &[&options[..]], json!({})).await;
+    case.warm(1..3).await;
+    case.ask(3).await;
+    case.engine().running().set_fault(Fault::GarbageBatch(1));
+    case.meanwhile([4]).await;
+    case.ends_within([5, 4], "incomplete", "could not be read")
+        .await;
 }
 
 #[tokio::test]
