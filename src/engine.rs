@@ -13,6 +13,8 @@ pub mod model;
 
 mod block_cache;
 mod free_list;
+mod lower_tier;
+mod memory;
 mod scheduler;
 mod sequence;
 
@@ -22,6 +24,7 @@ mod event_ports;
 mod fault;
 mod http;
 mod kv_encode;
+mod kv_groups;
 mod observed;
 mod prepare;
 mod publish;
@@ -35,7 +38,7 @@ pub use args::{Args, ArgsError, RankSettings, Settings, Version, VersionError};
 pub use block_cache::CachedBlock;
 pub use event_ports::PortError;
 pub use fault::{Fault, RankFault, RankFaultError, UnknownFault};
-pub use kv_encode::Encoding;
+pub use kv_encode::{Encoding, HashForm};
 pub use prepare::StartError;
 pub use publish::{BindError, EventSettings};
 pub use running::{Running, run, start};

@@ -9,7 +9,7 @@ use clap::Parser as _;
 
 use super::event_ports::PortError;
 use super::fault::{self, RankFault};
-use super::kv_encode::Encoding;
+use super::kv_encode::{Encoding, HashForm};
 use super::model;
 use super::publish::EventSettings;
 use crate::routing::block::BlockSize;
@@ -45,6 +45,15 @@ pub struct Args {
     /// Blocks of the KV pool.
     #[arg(long, default_value_t = 10_000)]
     kv_blocks: usize,
+    /// Blocks of a tier beneath the pool, in host memory: what the pool evicts is kept there and loaded again.
+    #[arg(long, default_value_t = 0)]
+    cpu_blocks: usize,
+    /// Microseconds of loading a token from that tier.
+    #[arg(long, default_value_t = 5.0)]
+    cpu_load_us_per_token: f64,
+    /// Events of that tier tell tokens and parent, not the hash alone (vLLM's self_describing_kv_events).
+    #[arg(long)]
+    cpu_describes: bool,
     /// Requests running at once.
     #[arg(long, default_value_t = 256)]
     max_num_seqs: usize,
@@ -90,6 +99,13 @@ pub struct Args {
     /// Dialect of the events.
     #[arg(long, value_enum, default_value = "map")]
     kv_events_encoding: Encoding,
+    /// Form of the hashes in events.
+    #[arg(long, value_enum, default_value = "int")]
+    kv_events_hashes: HashForm,
+    /// Cache groups that events tell of: beyond the first, sliding windows that hold the same hashes, as hybrid models
+    /// have them.
+    #[arg(long, value_name = "COUNT", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=16))]
+    kv_groups: u32,
     /// Topic of the events.
     #[arg(long, default_value = "")]
     kv_topic: String,
@@ -211,6 +227,9 @@ pub enum ArgsError {
         /// What the option said.
         fault: RankFault,
     },
+    /// Groups in a dialect that has no word for them.
+    #[error("--kv-groups {0} needs a dialect of vLLM 0.20 or later")]
+    Groups(u32),
     /// Ports for events.
     #[error(transparent)]
     Ports(#[from] PortError),
@@ -271,11 +290,16 @@ impl Args {
         }
         let unless_none = |address: String| (address != "none").then_some(address);
         let replay = unless_none(self.kv_replay);
+        if self.kv_groups > 1 && !self.kv_events_encoding.has_groups() {
+            return Err(ArgsError::Groups(self.kv_groups));
+        }
         let events = unless_none(self.kv_events).map(|live| EventSettings {
             live,
             replay,
             topic: self.kv_topic,
             encoding: self.kv_events_encoding,
+            hashes: self.kv_events_hashes,
+            groups: self.kv_groups,
             buffer_steps: self.kv_buffer_steps,
             max_queue_size: self.kv_max_queue_size,
         });
@@ -285,6 +309,9 @@ impl Args {
         let core = model::Settings {
             block_size: self.block_size,
             blocks: self.kv_blocks,
+            lower_blocks: self.cpu_blocks,
+            lower_describes: self.cpu_describes,
+            load_per_token: duration("cpu-load-us-per-token", self.cpu_load_us_per_token, 1e-6)?,
             max_num_seqs: self.max_num_seqs,
             max_num_batched_tokens: self.max_num_batched_tokens,
             max_model_len: self.max_model_len,

@@ -4,12 +4,14 @@
 //! with the tail of their sequence first, so that a prefix is eaten from its end; blocks without content
 //! worth keeping go to the front (0.31 and later). One block of the pool is never handed out, vLLM's null block.
 
+use std::sync::Arc;
+
 use rustc_hash::FxHashMap;
 use serde::Serializer;
 
 use super::free_list::{BlockId, FreeList};
 use crate::routing::block::BlockKey;
-use crate::routing::event::{EngineHash, Medium};
+use crate::routing::event::{EngineHash, Medium, Stored};
 
 #[derive(Clone, Default)]
 struct Block {
@@ -29,7 +31,23 @@ enum Copies {
 /// One content.
 struct Content {
     copies: Copies,
-    key: BlockKey,
+    name: Name,
+}
+
+/// What a content is, besides the hash that events call it by.
+#[derive(Clone)]
+pub(super) struct Name {
+    /// The picker's key.
+    pub(super) key: BlockKey,
+    /// The whole block, where it is to be told of again when it moves.
+    pub(super) described: Option<Arc<Stored>>,
+}
+
+/// A content that lost a physical block.
+pub(super) struct Evicted {
+    pub(super) hash: EngineHash,
+    pub(super) key: BlockKey,
+    pub(super) described: Option<Arc<Stored>>,
 }
 
 /// One cached content, as the debug route shows it.
@@ -120,22 +138,20 @@ impl BlockCache {
     }
 
     /// Takes the next free block for new content, and names the content this evicts.
-    pub(super) fn take(&mut self) -> Option<(BlockId, Option<EngineHash>)> {
+    pub(super) fn take(&mut self) -> Option<(BlockId, Option<Evicted>)> {
         let id = self.free.pop_front()?;
         self.blocks[id].users = 1;
         let evicted = self.blocks[id].hash.take();
-        if let Some(hash) = evicted {
-            self.forget_copy(hash, id);
-        }
+        let evicted = evicted.and_then(|hash| self.forget_copy(hash, id));
         Some((id, evicted))
     }
 
     /// A block became full: from now on it can be hit.
-    pub(super) fn register(&mut self, id: BlockId, hash: EngineHash, key: BlockKey) {
+    pub(super) fn register(&mut self, id: BlockId, hash: EngineHash, name: Name) {
         self.blocks[id].hash = Some(hash);
         let Some(content) = self.by_hash.get_mut(&hash) else {
             let copies = Copies::One(id);
-            self.by_hash.insert(hash, Content { copies, key });
+            self.by_hash.insert(hash, Content { copies, name });
             return;
         };
         match &mut content.copies {
@@ -184,7 +200,7 @@ impl BlockCache {
                 };
                 CachedBlock {
                     hash: hash.0,
-                    key: content.key,
+                    key: content.name.key,
                     medium: Medium::Gpu,
                     copies: ids.len(),
                     users: ids.iter().map(|&id| self.blocks[id].users).sum(),
@@ -195,19 +211,24 @@ impl BlockCache {
         all
     }
 
-    fn forget_copy(&mut self, hash: EngineHash, id: BlockId) {
-        let content = self.by_hash.get_mut(&hash);
-        let last = match content.map(|content| &mut content.copies) {
-            Some(Copies::Several(ids)) => {
+    fn forget_copy(&mut self, hash: EngineHash, id: BlockId) -> Option<Evicted> {
+        let content = self.by_hash.get_mut(&hash)?;
+        let Name { key, described } = content.name.clone();
+        let last = match &mut content.copies {
+            Copies::Several(ids) => {
                 ids.retain(|&copy| copy != id);
                 ids.is_empty()
             }
-            Some(Copies::One(_)) => true,
-            None => false,
+            Copies::One(_) => true,
         };
         if last {
             self.by_hash.remove(&hash);
         }
+        Some(Evicted {
+            hash,
+            key,
+            described,
+        })
     }
 }
 
@@ -220,10 +241,20 @@ mod tests {
             .iter()
             .map(|&hash| {
                 let (id, _) = cache.take().unwrap();
-                cache.register(id, EngineHash(hash), BlockKey(!hash));
+                let name = Name {
+                    key: BlockKey(!hash),
+                    described: None,
+                };
+                cache.register(id, EngineHash(hash), name);
                 id
             })
             .collect()
+    }
+
+    /// The content that the next block taken had.
+    fn evict(cache: &mut BlockCache) -> Option<u64> {
+        let (_, evicted) = cache.take().unwrap();
+        evicted.map(|evicted| evicted.hash.0)
     }
 
     #[test]
@@ -231,7 +262,7 @@ mod tests {
         let mut cache = BlockCache::new(4);
         let ids = store(&mut cache, &[1, 2, 3]);
         cache.release(&ids);
-        let evicted: Vec<_> = (0..3).map(|_| cache.take().unwrap().1.unwrap().0).collect();
+        let evicted: Vec<_> = (0..3).map(|_| evict(&mut cache).unwrap()).collect();
         assert_eq!(evicted, [3, 2, 1]);
     }
 
@@ -241,8 +272,8 @@ mod tests {
         let mut ids = store(&mut cache, &[1, 2]);
         ids.push(cache.take().unwrap().0);
         cache.release(&ids);
-        assert_eq!(cache.take().unwrap().1, None);
-        assert_eq!(cache.take().unwrap().1, Some(EngineHash(2)));
+        assert_eq!(evict(&mut cache), None);
+        assert_eq!(evict(&mut cache), Some(2));
     }
 
     #[test]
@@ -251,9 +282,9 @@ mod tests {
         let ids = store(&mut cache, &[7, 7]);
         assert_eq!(cache.dump()[0].copies, 2);
         cache.release(&ids);
-        assert_eq!(cache.take().unwrap().1, Some(EngineHash(7)));
+        assert_eq!(evict(&mut cache), Some(7));
         assert_eq!(cache.longest_prefix(&[EngineHash(7)]).len(), 1);
-        assert_eq!(cache.take().unwrap().1, Some(EngineHash(7)));
+        assert_eq!(evict(&mut cache), Some(7));
         assert!(cache.longest_prefix(&[EngineHash(7)]).is_empty());
         assert!(cache.dump().is_empty());
     }
@@ -266,6 +297,6 @@ mod tests {
         cache.release(&ids);
         assert!(cache.clear());
         assert!(cache.dump().is_empty());
-        assert_eq!(cache.take().unwrap().1, None);
+        assert_eq!(evict(&mut cache), None);
     }
 }

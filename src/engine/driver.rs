@@ -46,6 +46,8 @@ pub(super) enum Command {
     },
     /// Forgets the cache; false if it is in use.
     Reset(oneshot::Sender<bool>),
+    /// Forgets what is beneath the pool.
+    ResetLower(oneshot::Sender<()>),
     /// Sleeps at this level.
     Sleep(u8, oneshot::Sender<()>),
     /// Ends the sleep.
@@ -293,6 +295,10 @@ impl Driver {
             }
             Command::Reset(reply) => {
                 reply.send(self.model.reset_prefix_cache()).ok();
+            }
+            Command::ResetLower(reply) => {
+                self.model.reset_lower_tier();
+                reply.send(()).ok();
             }
             Command::Sleep(level, reply) => {
                 self.sleep(level);

@@ -1,35 +1,27 @@
-//! How do KV events look on the wire? msgpack in the two dialects vLLM has spoken.
+//! How do KV events look on the wire? msgpack in the dialects of vLLM, SGLang and TensorRT-LLM.
 //!
-//! A batch is always `[time, events, rank]`. Up to 0.23 an event is an array with its name in front and every
-//! field present; since 0.24 it is a map with `type`, without the fields that have their default.
+//! A batch is always an array `[time, events, rank]`. An event is an array with its name in front and every field of its
+//! release, or a map with `type` and without the fields that have their default.
+
+mod dialect;
 
 use std::io;
 
-use rmp::encode::{write_array_len, write_f64, write_map_len, write_nil, write_str, write_uint};
+use rmp::encode::{
+    write_array_len, write_bin, write_f64, write_map_len, write_nil, write_sint, write_str,
+    write_uint,
+};
+use xxhash_rust::xxh3::xxh3_128;
 
-use crate::routing::event::{EngineHash, KvEvent, Removed, Stored};
+use dialect::Field;
+pub use dialect::{Encoding, HashForm};
 
-/// The dialect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Encoding {
-    /// vLLM 0.24 and later.
-    Map,
-    /// vLLM 0.23.
-    Array,
-}
-
-impl Encoding {
-    /// It is one of vLLM's.
-    pub(super) const fn is_vllm(self) -> bool {
-        match self {
-            Self::Map | Self::Array => true,
-        }
-    }
-}
+use crate::routing::event::{EngineHash, KvEvent, Medium, Removed, Stored};
 
 /// Encodes batches of one rank.
 pub(super) struct Encoder {
     pub(super) encoding: Encoding,
+    pub(super) hashes: HashForm,
     /// Adapters by number, counted from 1: vLLM's deprecated `lora_id`.
     pub(super) adapters: Vec<String>,
     /// Whose events they are.
@@ -40,8 +32,6 @@ type Written = io::Result<()>;
 
 /// A type that no release has.
 const ODD_EVENT: &str = "BlockTranscoded";
-const MEDIUM: &str = "GPU";
-const SPEC_KIND: &str = "full_attention";
 
 impl Encoder {
     /// One batch, `odd` with an event before the others that no reader knows. `time` is in seconds since the epoch.
@@ -58,13 +48,13 @@ impl Encoder {
             .sum();
         let mut out = Vec::with_capacity(64 + 5 * tokens);
         let out_ref = &mut out;
-        write_array_len(out_ref, 3)?;
+        write_array_len(out_ref, if self.encoding.tells_rank() { 3 } else { 2 })?;
         write_f64(out_ref, time)?;
         write_array_len(out_ref, length(events.len() + usize::from(odd)))?;
         if odd {
             self.head(out_ref, ODD_EVENT, 1)?;
             self.key(out_ref, "block_hashes")?;
-            hashes(out_ref, &[])?;
+            self.all_hashes(out_ref, &[])?;
         }
         for event in events {
             match event {
@@ -73,79 +63,128 @@ impl Encoder {
                 KvEvent::Cleared => self.head(out_ref, "AllBlocksCleared", 0)?,
             }
         }
-        write_uint(out_ref, self.rank.into())?;
+        if self.encoding.tells_rank() {
+            write_uint(out_ref, self.rank.into())?;
+        }
         Ok(out)
     }
 
     /// The name of an event that has `fields` more.
-    fn head(&self, out: &mut Vec<u8>, name: &str, fields: u32) -> Written {
-        match self.encoding {
-            Encoding::Map => {
-                write_map_len(out, fields + 1)?;
-                write_str(out, "type")?;
-            }
-            Encoding::Array => {
-                write_array_len(out, fields + 1)?;
-            }
+    fn head(&self, out: &mut Vec<u8>, name: &str, fields: usize) -> Written {
+        if self.encoding.is_map() {
+            write_map_len(out, length(fields + 1))?;
+            write_str(out, "type")?;
+        } else {
+            write_array_len(out, length(fields + 1))?;
         }
         Ok(write_str(out, name)?)
     }
 
     /// The name of a field, where the dialect names them.
     fn key(&self, out: &mut Vec<u8>, name: &str) -> Written {
-        match self.encoding {
-            Encoding::Map => Ok(write_str(out, name)?),
-            Encoding::Array => Ok(()),
+        if self.encoding.is_map() {
+            write_str(out, name)?;
         }
+        Ok(())
     }
 
     fn stored(&self, out: &mut Vec<u8>, stored: &Stored) -> Written {
-        // The array has the sliding window as an eleventh field, which is nil here and so left out of the map.
-        let fields = match self.encoding {
-            Encoding::Map => 10,
-            Encoding::Array => 11,
+        let present = |field: &&Field| !self.omits(**field, stored);
+        let fields = self.encoding.stored().iter().filter(present);
+        self.head(out, "BlockStored", fields.clone().count())?;
+        for &field in fields {
+            self.key(out, name(field))?;
+            self.stored_field(out, field, stored)?;
+        }
+        Ok(())
+    }
+
+    /// A map leaves out what has its default.
+    fn omits(&self, field: Field, stored: &Stored) -> bool {
+        let nil = match field {
+            Field::LoraName => stored.lora_name.is_none(),
+            Field::ExtraKeys | Field::SpecKind => stored.tokens.is_empty(),
+            Field::Group => stored.group.is_none(),
+            Field::SlidingWindow => sliding_window(stored).is_none(),
+            Field::CacheSalt => salt(stored, 0).is_none(),
+            _ => false,
         };
-        self.head(out, "BlockStored", fields)?;
-        self.key(out, "block_hashes")?;
-        hashes(out, &stored.hashes)?;
-        self.key(out, "parent_block_hash")?;
-        optional(out, stored.parent.map(|hash| hash.0))?;
-        self.key(out, "token_ids")?;
-        write_array_len(out, length(stored.tokens.len()))?;
-        for &token in &stored.tokens {
-            write_uint(out, token.into())?;
+        nil && self.encoding.is_map() && self.encoding.omits_nil(field)
+    }
+
+    fn stored_field(&self, out: &mut Vec<u8>, field: Field, stored: &Stored) -> Written {
+        match field {
+            Field::Hashes => self.all_hashes(out, &stored.hashes)?,
+            Field::Parent => match stored.parent {
+                Some(parent) => self.hash(out, parent)?,
+                None => write_nil(out)?,
+            },
+            Field::Tokens => {
+                write_array_len(out, length(stored.tokens.len()))?;
+                for &token in &stored.tokens {
+                    write_uint(out, token.into())?;
+                }
+            }
+            Field::BlockSize => {
+                write_uint(out, stored.block_size.into())?;
+            }
+            Field::LoraId => optional(out, self.adapter_number(stored.lora_name.as_deref()))?,
+            Field::Medium => write_str(out, self.medium(stored.medium))?,
+            Field::LoraName => optional_text(out, stored.lora_name.as_deref())?,
+            // A store that says only where blocks are now has no tokens and nothing that goes with them.
+            Field::ExtraKeys | Field::SpecKind if stored.tokens.is_empty() => write_nil(out)?,
+            Field::ExtraKeys => extra_keys(out, stored)?,
+            Field::Group => optional(out, stored.group.map(u64::from))?,
+            Field::SpecKind => write_str(out, spec_kind(stored))?,
+            Field::SlidingWindow => optional(out, sliding_window(stored))?,
+            Field::CacheSalt => optional_text(out, salt(stored, 0))?,
         }
-        self.key(out, "block_size")?;
-        write_uint(out, stored.block_size.into())?;
-        self.key(out, "lora_id")?;
-        optional(out, self.adapter_number(stored.lora_name.as_deref()))?;
-        self.key(out, "medium")?;
-        write_str(out, MEDIUM)?;
-        self.key(out, "lora_name")?;
-        match &stored.lora_name {
-            Some(name) => write_str(out, name)?,
-            None => write_nil(out)?,
-        }
-        self.key(out, "extra_keys")?;
-        extra_keys(out, stored)?;
-        self.key(out, "group_idx")?;
-        optional(out, stored.group.map(u64::from))?;
-        self.key(out, "kv_cache_spec_kind")?;
-        write_str(out, SPEC_KIND)?;
-        match self.encoding {
-            Encoding::Map => Ok(()),
-            Encoding::Array => write_nil(out),
-        }
+        Ok(())
     }
 
     fn removed(&self, out: &mut Vec<u8>, removed: &Removed) -> Written {
-        self.head(out, "BlockRemoved", 3)?;
-        self.key(out, "block_hashes")?;
-        hashes(out, &removed.hashes)?;
-        self.key(out, "medium")?;
-        write_str(out, MEDIUM)?;
-        self.key(out, "group_idx")?;
-        optional(out, removed.group.map(u64::from))
+        let fields = self.encoding.removed().iter();
+        let omitted = |field: Field| {
+            self.encoding.is_map() && field == Field::Group && removed.group.is_none()
+        };
+        let fields = fields.filter(|field| !omitted(**field));
+        self.head(out, "BlockRemoved", fields.clone().count())?;
+        for &field in fields {
+            self.key(out, name(field))?;
+            match field {
+                Field::Hashes => self.all_hashes(out, &removed.hashes)?,
+                Field::Medium => write_str(out, self.medium(removed.medium))?,
+                _ => optional(out, removed.group.map(u64::from))?,
+            }
+        }
+        Ok(())
+    }
+
+    const fn medium(&self, medium: Medium) -> &'static str {
+        let [cpu, storage] = self.encoding.lower_media();
+        match medium {
+            Medium::Gpu => "GPU",
+            Medium::Cpu => cpu,
+            Medium::Storage => storage,
+        }
+    }
+
+    fn all_hashes(&self, out: &mut Vec<u8>, hashes: &[EngineHash]) -> Written {
+        write_array_len(out, length(hashes.len()))?;
+        hashes.iter().try_for_each(|&hash| self.hash(out, hash))
+    }
+
+    fn hash(&self, out: &mut Vec<u8>, hash: EngineHash) -> Written {
+        match self.hashes {
+            HashForm::Bytes => write_bin(out, &digest(hash))?,
+            HashForm::Int if self.encoding.is_signed() => {
+                write_sint(out, hash.0.cast_signed())?;
+            }
+            HashForm::Int => {
+                write_uint(out, hash.0)?;
+            }
+        }
+        Ok(())
     }
 
     fn adapter_number(&self, name: Option<&str>) -> Option<u64> {
@@ -157,15 +196,56 @@ impl Encoder {
     }
 }
 
+const fn name(field: Field) -> &'static str {
+    match field {
+        Field::Hashes => "block_hashes",
+        Field::Parent => "parent_block_hash",
+        Field::Tokens => "token_ids",
+        Field::BlockSize => "block_size",
+        Field::LoraId => "lora_id",
+        Field::Medium => "medium",
+        Field::LoraName => "lora_name",
+        Field::ExtraKeys => "extra_keys",
+        Field::Group => "group_idx",
+        Field::SpecKind => "kv_cache_spec_kind",
+        Field::SlidingWindow => "kv_cache_spec_sliding_window",
+        Field::CacheSalt => "cache_salt",
+    }
+}
+
+/// The whole digest of which a hash is the end.
+fn digest(hash: EngineHash) -> [u8; 32] {
+    let rest = xxh3_128(&hash.0.to_be_bytes());
+    let mut bytes = [0; 32];
+    let words = [(rest >> 64) as u64, rest as u64, !hash.0, hash.0];
+    for (place, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+        *place = word.to_be_bytes();
+    }
+    bytes
+}
+
+fn salt(stored: &Stored, block: usize) -> Option<&str> {
+    stored.extras.get(block)?.salt.as_deref()
+}
+
+const fn spec_kind(stored: &Stored) -> &'static str {
+    if stored.indexable_group {
+        "full_attention"
+    } else {
+        "sliding_window"
+    }
+}
+
+/// A group that is not of full attention sees the last block only.
+fn sliding_window(stored: &Stored) -> Option<u64> {
+    (!stored.indexable_group).then(|| stored.block_size.into())
+}
+
 /// One entry a block: adapter and salt untagged, as every release publishes them.
 fn extra_keys(out: &mut Vec<u8>, stored: &Stored) -> Written {
     write_array_len(out, length(stored.hashes.len()))?;
     for at in 0..stored.hashes.len() {
-        let salt = stored
-            .extras
-            .get(at)
-            .and_then(|extra| extra.salt.as_deref());
-        let keys = [stored.lora_name.as_deref(), salt];
+        let keys = [stored.lora_name.as_deref(), salt(stored, at)];
         let keys = keys.iter().flatten();
         match keys.clone().count() {
             0 => write_nil(out)?,
@@ -180,14 +260,6 @@ fn extra_keys(out: &mut Vec<u8>, stored: &Stored) -> Written {
     Ok(())
 }
 
-fn hashes(out: &mut Vec<u8>, hashes: &[EngineHash]) -> Written {
-    write_array_len(out, length(hashes.len()))?;
-    for hash in hashes {
-        write_uint(out, hash.0)?;
-    }
-    Ok(())
-}
-
 fn optional(out: &mut Vec<u8>, value: Option<u64>) -> Written {
     match value {
         Some(value) => {
@@ -198,103 +270,16 @@ fn optional(out: &mut Vec<u8>, value: Option<u64>) -> Written {
     Ok(())
 }
 
+fn optional_text(out: &mut Vec<u8>, text: Option<&str>) -> Written {
+    match text {
+        Some(text) => Ok(write_str(out, text)?),
+        None => write_nil(out),
+    }
+}
+
 fn length(items: usize) -> u32 {
     u32::try_from(items).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::routing::event::{BlockExtra, Medium};
-
-    fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-
-    fn encoder(encoding: Encoding) -> Encoder {
-        Encoder {
-            encoding,
-            adapters: vec!["legal".to_owned(), "sql".to_owned()],
-            rank: 0,
-        }
-    }
-
-    fn stored() -> Stored {
-        Stored {
-            hashes: vec![EngineHash(u64::MAX)],
-            parent: Some(EngineHash(7)),
-            tokens: vec![1, 2, 3, 4],
-            opaque_tokens: false,
-            block_size: 4,
-            lora_name: None,
-            extras: Vec::new(),
-            medium: Medium::Gpu,
-            group: Some(0),
-            indexable_group: true,
-        }
-    }
-
-    fn events() -> [KvEvent; 3] {
-        let removed = Removed {
-            hashes: vec![EngineHash(u64::MAX)],
-            medium: Medium::Gpu,
-            group: Some(0),
-        };
-        [
-            KvEvent::Stored(stored()),
-            KvEvent::Removed(removed),
-            KvEvent::Cleared,
-        ]
-    }
-
-    /// The bytes msgspec makes of vLLM's own structs (0.24 and later).
-    const MAP: &str = "93cb3ff8000000000000938ba474797065ab426c6f636b53746f726564ac626c6f636b5f68617368657391cfffff\
-        ffffffffffffb1706172656e745f626c6f636b5f6861736807a9746f6b656e5f6964739401020304aa626c6f636b5f73697a6504\
-        a76c6f72615f6964c0a66d656469756da3475055a96c6f72615f6e616d65c0aa65787472615f6b65797391c0a967726f75705f69\
-        647800b26b765f63616368655f737065635f6b696e64ae66756c6c5f617474656e74696f6e84a474797065ac426c6f636b52656d\
-        6f766564ac626c6f636b5f68617368657391cfffffffffffffffffa66d656469756da3475055a967726f75705f6964780081a474\
-        797065b0416c6c426c6f636b73436c656172656400";
-
-    #[test]
-    fn the_map_dialect_is_msgspecs_byte_for_byte() {
-        assert_eq!(
-            hex(&encoder(Encoding::Map).batch(&events(), false, 1.5).unwrap()),
-            MAP
-        );
-    }
-
-    #[test]
-    fn the_array_dialect_has_every_field_in_its_place() {
-        let expected = "93cb3ff8000000000000939cab426c6f636b53746f72656491cfffffffffffffffff0794010203\
-            0404c0a3475055c091c000ae66756c6c5f617474656e74696f6ec094ac426c6f636b52656d6f76656491cfffffffffffffff\
-            ffa34750550091b0416c6c426c6f636b73436c656172656400";
-        assert_eq!(
-            hex(&encoder(Encoding::Array)
-                .batch(&events(), false, 1.5)
-                .unwrap()),
-            expected
-        );
-    }
-
-    #[test]
-    fn adapter_and_salt_stand_untagged_in_the_extra_keys() {
-        let salted = BlockExtra {
-            salt: Some("t1".to_owned()),
-            ..BlockExtra::default()
-        };
-        let event = KvEvent::Stored(Stored {
-            hashes: vec![EngineHash(1), EngineHash(2)],
-            tokens: (0..8).collect(),
-            lora_name: Some("sql".to_owned()),
-            extras: vec![salted, BlockExtra::default()],
-            ..stored()
-        });
-        let bytes = hex(&encoder(Encoding::Map).batch(&[event], false, 1.5).unwrap());
-        // "extra_keys": [["sql", "t1"], ["sql"]], and the second adapter's number.
-        assert!(
-            bytes.contains("aa65787472615f6b6579739292a373716ca2743191a373716c"),
-            "{bytes}"
-        );
-        assert!(bytes.contains("a76c6f72615f696402"), "{bytes}");
-    }
-}
+mod tests;

@@ -23,7 +23,6 @@ pub use settings::{Settings, SettingsError};
 use super::block_cache::CachedBlock;
 use super::scheduler::Scheduler;
 use super::sequence::Sequence;
-use crate::routing::event::KvEvent;
 
 /// A simulated engine core.
 pub struct Model {
@@ -94,7 +93,10 @@ impl Model {
         self.in_step = true;
         self.totals.steps += 1;
         let prefill = u32::try_from(tokens.prefill).unwrap_or(u32::MAX);
-        let mut duration = self.settings.step_base + self.settings.prefill_per_token * prefill;
+        let loaded = u32::try_from(tokens.loaded).unwrap_or(u32::MAX);
+        let mut duration = self.settings.step_base
+            + self.settings.prefill_per_token * prefill
+            + self.settings.load_per_token * loaded;
         if tokens.decode > 0 {
             duration += self.settings.decode_per_step;
         }
@@ -121,12 +123,12 @@ impl Model {
                 outcome.outputs.push(output);
             }
             if ended {
-                self.scheduler.cache.release(&sequence.blocks);
+                self.scheduler.memory.cache.release(&sequence.blocks);
             } else {
                 self.scheduler.running.push(sequence);
             }
         }
-        outcome.events = std::mem::take(&mut self.scheduler.events);
+        outcome.events = std::mem::take(&mut self.scheduler.memory.events);
         outcome
     }
 
@@ -146,6 +148,7 @@ impl Model {
         if let Some(prefilled) = prefilled {
             self.totals.prompt_tokens += sequence.prompt_len as u64;
             self.totals.prompt_tokens_cached += prefilled.cached_tokens as u64;
+            self.totals.prompt_tokens_loaded += sequence.loaded as u64;
         }
         let finished = finish_reason(sequence, settings);
         match finished {
@@ -161,14 +164,15 @@ impl Model {
         }
     }
 
-    /// Forgets the whole cache; the next step announces it. Nothing happens, and the answer is
+    /// Forgets the whole pool; the next step announces it. Nothing happens, and the answer is
     /// false, while running requests hold blocks.
     pub fn reset_prefix_cache(&mut self) -> bool {
-        let done = self.scheduler.cache.clear();
-        if done {
-            self.scheduler.events.push(KvEvent::Cleared);
-        }
-        done
+        self.scheduler.memory.clear()
+    }
+
+    /// Forgets what is beneath the pool. No event tells of it, as none of vLLM's connector does.
+    pub fn reset_lower_tier(&mut self) {
+        self.scheduler.memory.clear_lower();
     }
 
     /// Puts the engine to sleep: requests that come from now on wait, and those it has are given up (their ends are
@@ -182,6 +186,7 @@ impl Model {
         self.totals.aborted += given_up.len() as u64;
         if level > 0 {
             self.reset_prefix_cache();
+            self.reset_lower_tier();
         }
         self.asleep = Some(level);
         let end = |request| Output {
@@ -206,7 +211,7 @@ impl Model {
     /// Every cached content, sorted by hash: what the published events must add up to
     /// (with a step in flight, its events are not published yet).
     pub fn dump_blocks(&self) -> Vec<CachedBlock> {
-        self.scheduler.cache.dump()
+        self.scheduler.memory.dump()
     }
 
     /// Requests and KV pool at this moment.
@@ -214,7 +219,7 @@ impl Model {
         Gauges {
             running: self.scheduler.running.len(),
             waiting: self.scheduler.waiting.len(),
-            kv_usage: self.scheduler.cache.usage(),
+            kv_usage: self.scheduler.memory.cache.usage(),
         }
     }
 

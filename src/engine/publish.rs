@@ -12,7 +12,7 @@ use zeromq::{Endpoint, RouterSocket, Socket as _, ZmqError, ZmqMessage};
 use super::args::RankSettings;
 use super::event_ports::{self, PortError};
 use super::fault::Faults;
-use super::kv_encode::{Encoder, Encoding};
+use super::kv_encode::{Encoder, Encoding, HashForm};
 use live::Live;
 pub(super) use publisher::Publisher;
 pub(super) use replay::Replay;
@@ -29,6 +29,10 @@ pub struct EventSettings {
     pub topic: String,
     /// The dialect.
     pub encoding: Encoding,
+    /// How hashes are written.
+    pub hashes: HashForm,
+    /// Cache groups that tell of themselves: one, and sliding windows besides.
+    pub groups: u32,
     /// Batches kept for replay.
     pub buffer_steps: usize,
     /// Batches that may wait to be sent. With so many the engine makes no further step.
@@ -113,7 +117,7 @@ pub(super) async fn bind(
     if let Some(address) = &settings.replay {
         let mut socket = RouterSocket::new();
         replay_address = Some(bind_socket(&mut socket, address).await?);
-        let with_topic = settings.encoding == Encoding::Map;
+        let with_topic = settings.encoding.replays_topic();
         replay = Some(Replay {
             socket,
             ring: Arc::clone(&ring),
@@ -123,6 +127,7 @@ pub(super) async fn bind(
     }
     let encoder = Encoder {
         encoding: settings.encoding,
+        hashes: settings.hashes,
         adapters,
         rank,
     };

@@ -103,6 +103,14 @@ impl Running {
         rank.map(|rank| rank.faults.set(fault)).is_some()
     }
 
+    /// Ends one kind of fault at all ranks.
+    pub fn end_fault(&self, fault: Fault) {
+        self.app
+            .ranks
+            .iter()
+            .for_each(|rank| rank.faults.end(fault));
+    }
+
     /// Ends all faults of all ranks.
     pub fn clear_faults(&self) {
         self.app.ranks.iter().for_each(|rank| rank.faults.clear());

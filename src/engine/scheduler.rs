@@ -7,25 +7,24 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::block_cache::BlockCache;
+use super::memory::Memory;
 use super::model::{RequestId, Settings, Totals};
 use super::sequence::Sequence;
-use crate::routing::event::{BlockExtra, KvEvent, Medium, Removed, Stored};
 
 /// Tokens of one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct StepTokens {
     pub(super) prefill: usize,
     pub(super) decode: usize,
+    /// Taken from the lower tier instead of being computed.
+    pub(super) loaded: usize,
 }
 
 /// Running and waiting requests, and the pool they share.
 pub(super) struct Scheduler {
     pub(super) running: Vec<Sequence>,
     pub(super) waiting: VecDeque<Sequence>,
-    pub(super) cache: BlockCache,
-    /// Events since the last step was published.
-    pub(super) events: Vec<KvEvent>,
+    pub(super) memory: Memory,
 }
 
 impl Scheduler {
@@ -33,8 +32,7 @@ impl Scheduler {
         Self {
             running: Vec::new(),
             waiting: VecDeque::new(),
-            cache: BlockCache::new(settings.blocks),
-            events: Vec::new(),
+            memory: Memory::new(settings),
         }
     }
 
@@ -73,13 +71,7 @@ impl Scheduler {
                 break;
             };
             let tokens = sequence.uncomputed().min(*budget);
-            if compute(
-                &mut self.cache,
-                &mut self.events,
-                settings,
-                sequence,
-                tokens,
-            ) {
+            if self.memory.compute(settings, sequence, tokens) {
                 *budget -= tokens;
                 step.count(sequence, tokens);
                 index += 1;
@@ -95,7 +87,7 @@ impl Scheduler {
     /// Its blocks are free but stay matchable, and nothing is announced.
     fn preempt(&mut self, mut sequence: Sequence) {
         let blocks = sequence.restart();
-        self.cache.release(&blocks);
+        self.memory.cache.release(&blocks);
         self.waiting.push_front(sequence);
     }
 
@@ -114,41 +106,42 @@ impl Scheduler {
         };
         // The last token is always computed: a prompt that is cached whole recomputes its last block.
         let hittable = (sequence.tokens.len() - 1) / block_size;
-        let hits = if sequence.request.reads_cache {
+        let (hits, beneath) = if sequence.request.reads_cache {
             let hashes = sequence.hashes.get(..hittable).unwrap_or_default();
-            self.cache.longest_prefix(hashes)
+            self.memory.longest_prefix(hashes)
         } else {
-            Vec::new()
+            (Vec::new(), 0)
         };
         // Admitted only if the whole of it fits; hit blocks that nobody holds come off the free list too.
-        let unheld = hits.iter().filter(|&&id| self.cache.is_free(id)).count();
+        let unheld = hits
+            .iter()
+            .filter(|&&id| self.memory.cache.is_free(id))
+            .count();
         let missing = sequence.tokens.len().div_ceil(block_size) - hits.len();
-        if missing + unheld > self.cache.free() {
+        if missing + unheld > self.memory.cache.free() {
             return false;
         }
         let Some(mut sequence) = self.waiting.pop_front() else {
             return false;
         };
         for &id in &hits {
-            self.cache.hold(id);
+            self.memory.cache.hold(id);
         }
+        let (hit_tokens, loaded_tokens) = (hits.len() * block_size, beneath * block_size);
+        // What is loaded needs blocks of its own and is announced like what is computed.
         sequence.registered = hits.len();
-        sequence.computed = hits.len() * block_size;
+        sequence.computed = hit_tokens + loaded_tokens;
         sequence.blocks = hits;
+        step.loaded += loaded_tokens;
         if sequence.cached.is_none() {
             sequence.cached = Some(sequence.computed);
+            sequence.loaded = loaded_tokens;
             sequence.first_scheduled = Some(now);
             totals.prefix_queries += sequence.prompt_len as u64;
-            totals.prefix_hits += sequence.computed as u64;
+            totals.prefix_hits += hit_tokens as u64;
         }
         let tokens = sequence.uncomputed().min(*budget);
-        let fits = compute(
-            &mut self.cache,
-            &mut self.events,
-            settings,
-            &mut sequence,
-            tokens,
-        );
+        let fits = self.memory.compute(settings, &mut sequence, tokens);
         debug_assert!(fits, "the room was counted just above");
         *budget -= tokens;
         step.count(&sequence, tokens);
@@ -160,7 +153,7 @@ impl Scheduler {
     pub(super) fn give_up(&mut self) -> Vec<RequestId> {
         let running = std::mem::take(&mut self.running);
         for sequence in &running {
-            self.cache.release(&sequence.blocks);
+            self.memory.cache.release(&sequence.blocks);
         }
         let waiting = std::mem::take(&mut self.waiting);
         let all = running.into_iter().chain(waiting);
@@ -177,7 +170,7 @@ impl Scheduler {
             return false;
         };
         let sequence = self.running.remove(at);
-        self.cache.release(&sequence.blocks);
+        self.memory.cache.release(&sequence.blocks);
         true
     }
 }
@@ -192,85 +185,4 @@ impl StepTokens {
             self.prefill += tokens;
         }
     }
-}
-
-/// Gives a request the blocks for its next `tokens`, and registers those that become full.
-/// False, and nothing changed, if the pool has not enough free blocks.
-fn compute(
-    cache: &mut BlockCache,
-    events: &mut Vec<KvEvent>,
-    settings: &Settings,
-    sequence: &mut Sequence,
-    tokens: usize,
-) -> bool {
-    let block_size = settings.block_size.get() as usize;
-    let end = sequence.computed + tokens;
-    let missing = end
-        .div_ceil(block_size)
-        .saturating_sub(sequence.blocks.len());
-    if missing > cache.free() {
-        return false;
-    }
-    for _ in 0..missing {
-        let Some((id, evicted)) = cache.take() else {
-            break;
-        };
-        sequence.blocks.push(id);
-        events.extend(evicted.map(|hash| {
-            KvEvent::Removed(Removed {
-                hashes: vec![hash],
-                medium: Medium::Gpu,
-                group: Some(0),
-            })
-        }));
-    }
-    sequence.computed = end;
-    sequence.scheduled = tokens;
-    register_full_blocks(cache, events, settings, sequence);
-    true
-}
-
-fn register_full_blocks(
-    cache: &mut BlockCache,
-    events: &mut Vec<KvEvent>,
-    settings: &Settings,
-    sequence: &mut Sequence,
-) {
-    let block_size = settings.block_size.get() as usize;
-    let (from, to) = (sequence.registered, sequence.computed / block_size);
-    let hashes = sequence.hashes.get(from..to).unwrap_or_default();
-    if hashes.is_empty() {
-        return;
-    }
-    let blocks = sequence.blocks.get(from..to).unwrap_or_default();
-    let keys = sequence.keys.get(from..to).unwrap_or_default();
-    for ((&id, &hash), &key) in blocks.iter().zip(hashes).zip(keys) {
-        cache.register(id, hash, key);
-    }
-    let scope = &sequence.request.scope;
-    let extras = match (from, &scope.salt) {
-        (0, Some(salt)) => {
-            let mut extras = vec![BlockExtra::default(); to];
-            if let Some(first) = extras.first_mut() {
-                first.salt = Some(salt.to_string());
-            }
-            extras
-        }
-        _ => Vec::new(),
-    };
-    events.push(KvEvent::Stored(Stored {
-        hashes: hashes.to_vec(),
-        parent: from
-            .checked_sub(1)
-            .and_then(|at| sequence.hashes.get(at).copied()),
-        tokens: sequence.block_tokens(from, to, block_size),
-        opaque_tokens: false,
-        block_size: settings.block_size.get(),
-        lora_name: scope.adapter.as_deref().map(str::to_owned),
-        extras,
-        medium: Medium::Gpu,
-        group: Some(0),
-        indexable_group: true,
-    }));
-    sequence.registered = to;
 }

@@ -34,6 +34,8 @@ pub(super) struct Sequence {
     pub(super) scheduled: usize,
     /// Cached tokens found when it was first scheduled.
     pub(super) cached: Option<usize>,
+    /// Those of them that came from the lower tier.
+    pub(super) loaded: usize,
     pub(super) arrived: Instant,
     pub(super) first_scheduled: Option<Instant>,
     /// The client left while a step was in flight.
@@ -68,6 +70,7 @@ impl Sequence {
             computed: 0,
             scheduled: 0,
             cached: None,
+            loaded: 0,
             arrived: now,
             first_scheduled: None,
             aborted: false,

@@ -14,6 +14,11 @@ pub(super) fn unpack(bytes: &mut &[u8]) -> Value {
     match decode::read_marker(bytes).unwrap() {
         Marker::Null => Value::Null,
         Marker::FixPos(value) => json!(value),
+        Marker::FixNeg(value) => json!(value),
+        Marker::I8 => json!(bytes.read_data_i8().unwrap()),
+        Marker::I16 => json!(bytes.read_data_i16().unwrap()),
+        Marker::I32 => json!(bytes.read_data_i32().unwrap()),
+        Marker::I64 => json!(bytes.read_data_i64().unwrap()),
         Marker::U8 => json!(bytes.read_data_u8().unwrap()),
         Marker::U16 => json!(bytes.read_data_u16().unwrap()),
         Marker::U32 => json!(bytes.read_data_u32().unwrap()),

@@ -84,11 +84,23 @@ pub(super) async fn kv_event_sources(State(app): State<Arc<App>>) -> Response {
     Json(sources).into_response()
 }
 
+/// What is to be reset besides the pool.
+#[derive(Deserialize)]
+pub(super) struct Reset {
+    /// What lies beneath it.
+    #[serde(default)]
+    reset_external: bool,
+}
+
 /// 200 whether or not the caches could be reset (one is not while its requests run), as vLLM answers.
 pub(super) async fn reset_prefix_cache(
     State(app): State<Arc<App>>,
+    Query(reset): Query<Reset>,
 ) -> Result<StatusCode, ApiError> {
     for rank in app.ranks.iter() {
+        if reset.reset_external {
+            ask(rank, Command::ResetLower).await?;
+        }
         if !ask(rank, Command::Reset).await? {
             tracing::debug!(rank = rank.number, "the cache is in use and was not reset");
         }

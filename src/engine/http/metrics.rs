@@ -138,9 +138,14 @@ const SOURCES: [(&str, Figure); 3] = [
             .saturating_sub(totals.prompt_tokens_cached) as f64
     }),
     ("local_cache_hit", |seen| {
-        seen.totals.prompt_tokens_cached as f64
+        let totals = seen.totals;
+        totals
+            .prompt_tokens_cached
+            .saturating_sub(totals.prompt_tokens_loaded) as f64
     }),
-    ("external_kv_transfer", |_| 0.0),
+    ("external_kv_transfer", |seen| {
+        seen.totals.prompt_tokens_loaded as f64
+    }),
 ];
 /// Clients that leave are not counted: vLLM's "abort" is for those that the engine gave up.
 const ENDS: [(&str, Figure); 4] = [

@@ -85,6 +85,8 @@ pub struct Totals {
     pub prompt_tokens: u64,
     /// Of these, from the cache.
     pub prompt_tokens_cached: u64,
+    /// Of these, from the tier beneath the pool.
+    pub prompt_tokens_loaded: u64,
     /// Generated.
     pub generation_tokens: u64,
     /// Requests that lost their blocks to an older one.

@@ -12,6 +12,12 @@ pub struct Settings {
     pub block_size: BlockSize,
     /// Blocks of the KV pool (vLLM's `num_gpu_blocks`; one of them is never used).
     pub blocks: usize,
+    /// Blocks of a tier beneath the pool, in host memory; 0 for none.
+    pub lower_blocks: usize,
+    /// Events of that tier tell the whole block, not its hash alone.
+    pub lower_describes: bool,
+    /// What each token taken from that tier adds to its step.
+    pub load_per_token: Duration,
     /// Requests running at once.
     pub max_num_seqs: usize,
     /// Token budget of a step.

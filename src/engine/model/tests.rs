@@ -1,5 +1,6 @@
 //! Claims about the engine model, by example and by random runs.
 
+mod lower;
 mod random;
 mod recorded;
 
@@ -7,11 +8,15 @@ use std::time::Duration;
 
 use super::*;
 use crate::routing::block::{BlockSize, Scope};
+use crate::routing::event::KvEvent;
 
 pub(super) fn settings() -> Settings {
     Settings {
         block_size: BlockSize::new(4).unwrap(),
         blocks: 33,
+        lower_blocks: 0,
+        lower_describes: false,
+        load_per_token: Duration::from_micros(10),
         max_num_seqs: 8,
         max_num_batched_tokens: 16,
         max_model_len: 100,

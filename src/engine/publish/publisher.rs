@@ -13,6 +13,7 @@ use super::replay::Ring;
 use super::{EventSettings, message};
 use crate::engine::fault::{Fault, Faults};
 use crate::engine::kv_encode::Encoder;
+use crate::engine::kv_groups::SlidingGroups;
 use crate::routing::event::KvEvent;
 
 /// A payload that is not msgpack: its first byte is the one that no format has.
@@ -31,6 +32,7 @@ pub(in crate::engine) struct Publisher {
     live: Live,
     settings: EventSettings,
     encoder: Encoder,
+    groups: SlidingGroups,
     ring: Arc<Ring>,
     faults: Arc<Faults>,
     next_seq: u64,
@@ -41,7 +43,7 @@ pub(in crate::engine) struct Publisher {
 }
 
 impl Publisher {
-    pub(super) const fn new(
+    pub(super) fn new(
         live: Live,
         settings: EventSettings,
         encoder: Encoder,
@@ -50,6 +52,7 @@ impl Publisher {
     ) -> Self {
         Self {
             live,
+            groups: SlidingGroups::new(settings.groups),
             settings,
             encoder,
             ring,
@@ -70,7 +73,7 @@ impl Publisher {
         }
         let due = Instant::now() + self.faults.publish_delay().unwrap_or_default();
         self.queue.push_back(Batch {
-            events,
+            events: self.groups.join(events),
             time: SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64(),
             // A delay that became shorter lets nobody overtake.
             due: self.queue.back().map_or(due, |last| last.due.max(due)),

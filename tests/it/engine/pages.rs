@@ -119,6 +119,47 @@ async fn engine_shows_its_blocks_by_the_pickers_keys_and_forgets_them_when_reset
 }
 
 #[tokio::test]
+async fn engine_loads_what_host_memory_holds_and_counts_it_as_cached() {
+    // Two prompts of 31 blocks in a pool of 39.
+    let options = [
+        "--kv-blocks",
+        "40",
+        "--max-model-len",
+        "600",
+        "--cpu-blocks",
+        "100",
+    ];
+    let engine = Engine::start(&options).await;
+    let ask = async |first_id: u32| {
+        let prompt: Vec<u32> = (first_id..first_id + 497).collect();
+        let body = json!({"prompt": prompt, "max_tokens": 1});
+        let answer = engine.post("/v1/completions", body).await;
+        answer["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64()
+    };
+    let held = async |medium: &str| {
+        let blocks: Value = serde_json::from_str(&engine.get("/sim/blocks").await).unwrap();
+        let blocks = blocks.as_array().unwrap().iter();
+        blocks.filter(|block| block["medium"] == medium).count()
+    };
+    assert_eq!(ask(0).await, Some(0));
+    assert_eq!(ask(1000).await, Some(0));
+    assert_eq!((held("GPU").await, held("CPU").await), (38, 24));
+    assert_eq!(ask(0).await, Some(496));
+    let page = engine.get("/metrics").await;
+    assert!(
+        page.contains("source=\"external_kv_transfer\"} 384.0"),
+        "{page}"
+    );
+    engine.send("/reset_prefix_cache", &json!({})).await;
+    assert_eq!(held("GPU").await, 0);
+    assert!(held("CPU").await > 24);
+    engine
+        .send("/reset_prefix_cache?reset_external=true", &json!({}))
+        .await;
+    assert_eq!(engine.get("/sim/blocks").await, "[]");
+}
+
+#[tokio::test]
 async fn engine_misbehaves_over_http_when_told_and_only_then() {
     let engine = Engine::start(&[]).await;
     let set = async |faults: &'static str| {

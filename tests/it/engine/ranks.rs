@@ -261,6 +261,10 @@ async fn options_that_do_not_go_together_are_refused_with_what_to_do() {
         refused(&["--data-parallel-size", "2", "--fault", "no-replay@2"]),
         "--fault no-replay@2: this server has no such rank"
     );
+    assert_eq!(
+        refused(&["--kv-groups", "2", "--kv-events-encoding", "vllm-0.10"]),
+        "--kv-groups 2 needs a dialect of vLLM 0.20 or later"
+    );
     assert!(refused(&["--data-parallel-size", "0"]).contains("0 is not in 1..=1024"));
 }
 

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::super::*;
 use super::{Bench, request, settings};
+use crate::routing::event::KvEvent;
 
 #[derive(Clone, Debug)]
 enum Act {
@@ -89,10 +90,14 @@ fn check_accounting(model: &Model) {
         }
     }
     assert_eq!(
-        users.len() + model.scheduler.cache.free(),
+        users.len() + model.scheduler.memory.cache.free(),
         model.settings.blocks - 1
     );
-    assert!(users.keys().all(|&id| !model.scheduler.cache.is_free(id)));
+    assert!(
+        users
+            .keys()
+            .all(|&id| !model.scheduler.memory.cache.is_free(id))
+    );
     assert!(
         model
             .scheduler

@@ -9,6 +9,7 @@ use super::super::*;
 use super::{Bench, request, settings};
 use crate::engine::unpack::{numbers, unpack};
 use crate::routing::block::BlockSize;
+use crate::routing::event::KvEvent;
 
 /// An event with hashes replaced by what they stand for, so that two engines can be compared.
 #[derive(Clone, Debug, PartialEq)]
