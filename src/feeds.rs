@@ -5,6 +5,7 @@
 //!                                                    load loop ─────────────▶
 //! ```
 
+mod adapters;
 pub mod kube;
 pub mod life;
 pub mod pool;

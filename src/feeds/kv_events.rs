@@ -80,6 +80,8 @@ pub trait View: Send {
     fn clear(&mut self);
     /// Says how far the view can be trusted.
     fn set_feed(&mut self, state: FeedState);
+    /// Forgets the blocks of adapters that were replaced, for one who knows which.
+    fn forget_replaced_adapters(&mut self) {}
 }
 
 impl View for CacheView {

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tracing::info;
 
+use super::adapters::{Replaced, Roots};
 use super::kv_events::{Demands, Work};
 use super::load::{Finding, Waker};
 use super::pool::{EventHints, Member};
@@ -61,6 +62,8 @@ pub struct Life {
     /// Rung when what the engine tells of itself should be asked for again.
     ask_again: Arc<Notify>,
     hints: watch::Sender<EventHints>,
+    /// Adapters that were replaced under their names.
+    replaced: watch::Sender<Replaced>,
     /// Never held across an `await`. The router's locks are taken under it, never the other way.
     standing: Mutex<Standing>,
 }
@@ -76,6 +79,7 @@ struct Standing {
     /// How often its container was started again.
     restarts: u32,
     profile: Option<Profile>,
+    roots: Roots,
     presence: Presence,
 }
 
@@ -104,6 +108,7 @@ impl Life {
             bell: Arc::default(),
             ask_again: Arc::default(),
             hints: watch::Sender::new(events),
+            replaced: watch::Sender::default(),
             standing: Mutex::new(Standing {
                 whole,
                 ready,
@@ -111,6 +116,7 @@ impl Life {
                 demands: BTreeMap::new(),
                 restarts,
                 profile: None,
+                roots: Roots::default(),
                 presence: Presence::default(),
             }),
         };
@@ -157,6 +163,11 @@ impl Life {
             || watch::Sender::default().subscribe(),
             watch::Sender::subscribe,
         )
+    }
+
+    /// How often adapters were replaced there.
+    pub(super) fn replaced_adapters(&self) -> watch::Receiver<Replaced> {
+        self.replaced.subscribe()
     }
 
     /// Waits until a report is wanted at once.
@@ -291,6 +302,13 @@ impl Life {
         let mut profiles = self.audience.profiles.lock();
         for &id in standing.endpoints.values() {
             profiles.insert(id, profile.clone());
+        }
+        drop(profiles);
+        let mut replaced = self.replaced.borrow().clone();
+        if standing.roots.observe(&profile.models, &mut replaced) {
+            info!(endpoint = %self.name, "an adapter was replaced under its name: its blocks count no more");
+            self.replaced.send_replace(replaced);
+            standing.demand(|demands| demands.adapters = demands.adapters.wrapping_add(1));
         }
         standing.profile = Some(profile);
     }

@@ -66,8 +66,8 @@ pub struct ProbeLoop<A> {
 }
 
 impl<A: Ask> ProbeLoop<A> {
-    /// Asks without end; drop it to stop.
-    pub async fn run(self) {
+    /// Asks without end; drop it to stop. `unheard` is called after each round that left a question unanswered.
+    pub async fn run(self, unheard: impl Fn()) {
         let mut backoff = MIN_BACKOFF;
         loop {
             let asked = Instant::now();
@@ -76,6 +76,7 @@ impl<A: Ask> ProbeLoop<A> {
                 backoff = MIN_BACKOFF;
                 INTERVAL
             } else {
+                unheard();
                 let pause = backoff;
                 backoff = (backoff * 2).min(MAX_BACKOFF);
                 pause

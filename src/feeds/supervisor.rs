@@ -26,12 +26,16 @@ use crate::readiness::{Awaited, Readiness};
 use crate::routing::endpoint::{EndpointId, EndpointName};
 use crate::routing::router::Router;
 use crate::tokens::Tokens;
+use claims::Claims;
 use followers::{Followers, Told};
+use warming::{Hold, MemberHold, Warming};
 
+mod claims;
 mod followers;
 mod plan;
 #[cfg(test)]
 mod tests;
+mod warming;
 
 /// What engines told of themselves, for pages. The lock guards the map; written once a change.
 pub type Profiles = Arc<Mutex<HashMap<EndpointId, Profile>>>;
@@ -93,6 +97,9 @@ struct Group {
 /// Follows the pool.
 pub struct Supervisor {
     context: Context,
+    claims: Arc<Claims>,
+    /// For members that join now; only those of the first version are waited for.
+    hold: Option<Hold>,
     groups: HashMap<EndpointName, Group>,
     tasks: JoinSet<Ended>,
     names: HashMap<Id, EndpointName>,
@@ -109,6 +116,8 @@ impl Supervisor {
     pub fn new(context: Context) -> Self {
         Self {
             context,
+            claims: Arc::default(),
+            hold: None,
             groups: HashMap::new(),
             tasks: JoinSet::new(),
             names: HashMap::new(),
@@ -130,6 +139,8 @@ impl Supervisor {
         let mut current = Arc::new(Pool::default());
         let what = started.what().clone();
         let mut awaited = Some(started);
+        let mut first = true;
+        let mut warming = None;
         loop {
             let version = pool.borrow_and_update().clone();
             // Not ready before the endpoints leave, ready only after they joined.
@@ -137,9 +148,15 @@ impl Supervisor {
                 awaited.get_or_insert_with(|| readiness.wait_for(what.clone()));
             }
             let attached = version.is_some();
+            if attached && std::mem::take(&mut first) {
+                let (begun, hold) = Warming::begin(&readiness);
+                warming = Some(begun);
+                self.hold = Some(hold);
+            }
             let next = version.unwrap_or_default();
             self.apply(&current, &next);
             current = next;
+            self.hold = None;
             if attached {
                 awaited = None;
             }
@@ -155,6 +172,7 @@ impl Supervisor {
                         Ok(()) => break,
                         Err(_closed) => return Err(SupervisorError::PoolEnded),
                     },
+                    () = over(&mut warming) => warming = None,
                     Some(ended) = self.tasks.join_next_with_id() => self.ended(ended)?,
                 }
             }
@@ -197,7 +215,11 @@ impl Supervisor {
         let life = Life::begin(audience, member);
         let name = life.name().clone();
         let stop = CancellationToken::new();
-        let running = run_group(context, Arc::clone(&life), stop.clone());
+        let beside = Beside {
+            claims: Arc::clone(&self.claims),
+            hold: MemberHold::new(self.hold.clone()),
+        };
+        let running = run_group(context, Arc::clone(&life), beside, stop.clone());
         let task = self.tasks.spawn(running);
         self.names.insert(task.id(), name.clone());
         self.groups.insert(name, Group { life, stop });
@@ -238,8 +260,27 @@ impl Supervisor {
     }
 }
 
+/// What a group has to do with the others.
+struct Beside {
+    claims: Arc<Claims>,
+    hold: MemberHold,
+}
+
+/// Waits until what is waited for is there; for ever if nothing is.
+async fn over(warming: &mut Option<Warming>) {
+    match warming {
+        Some(warming) => warming.over().await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Runs what belongs to one member until `stop`.
-async fn run_group(context: Context, life: Arc<Life>, stop: CancellationToken) -> Ended {
+async fn run_group(
+    context: Context,
+    life: Arc<Life>,
+    beside: Beside,
+    stop: CancellationToken,
+) -> Ended {
     let (profile, told) = watch::channel(Profile::default());
     let (ranks, page_ranks) = watch::channel(BTreeSet::new());
     let engine = context.client.engine(life.address());
@@ -250,6 +291,7 @@ async fn run_group(context: Context, life: Arc<Life>, stop: CancellationToken) -
         came_back: life.profile_bell(),
         profile,
     };
+    let unheard = beside.hold.clone();
     let asking = ReportLoop {
         life: Arc::clone(&life),
         engine,
@@ -262,12 +304,12 @@ async fn run_group(context: Context, life: Arc<Life>, stop: CancellationToken) -
         page_ranks,
         hints: life.hints(),
     };
-    let followers = Followers::new(&context, &life);
+    let followers = Followers::new(&context, &life, beside);
     let by_itself = tokio::select! {
         // First, because the followers stop by a child of the same token.
         biased;
         () = stop.cancelled() => None,
-        () = probing.run() => Some("probe"),
+        () = probing.run(|| unheard.release()) => Some("probe"),
         () = asking.run() => Some("report loop"),
         () = followers.run(told, &stop) => Some("KV event follower"),
     };

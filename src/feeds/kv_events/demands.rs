@@ -24,6 +24,8 @@ pub struct Demands {
     pub rebuilds: u32,
     /// Times that the cache was found to be gone: nothing is cached, and the numbers go on.
     pub empties: u32,
+    /// Times that an adapter was replaced under its name: the view knows which blocks were its.
+    pub adapters: u32,
     /// What the engine last reported of its work. News of it wake nobody.
     pub work: Option<Work>,
 }
@@ -33,6 +35,8 @@ pub struct Demands {
 pub(super) enum Demand {
     /// Forget the blocks, keep the place.
     Empty,
+    /// Forget the blocks of adapters that were replaced.
+    Adapters,
     /// Start over from a replay of everything.
     Rebuild,
     /// Prove that it is the same life, whenever the connection was made.
@@ -89,6 +93,10 @@ impl Inbox {
         if seen.empties != asked.empties {
             seen.empties = asked.empties;
             return Some(Demand::Empty);
+        }
+        if seen.adapters != asked.adapters {
+            seen.adapters = asked.adapters;
+            return Some(Demand::Adapters);
         }
         if seen.proofs != asked.proofs {
             seen.proofs = asked.proofs;

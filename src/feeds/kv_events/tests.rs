@@ -114,6 +114,10 @@ impl Following {
     }
 
     fn with_guess_timeout(source: Source, guess_timeout: Duration) -> Self {
+        Self::with_timeouts(source, guess_timeout, Duration::from_millis(300))
+    }
+
+    fn with_timeouts(source: Source, guess_timeout: Duration, replay_timeout: Duration) -> Self {
         let (sender, record) = watch::channel(Record::default());
         let (demands, demanded) = watch::channel(Demands::default());
         let registry = Registry::new();
@@ -121,7 +125,7 @@ impl Following {
         let settings = Settings {
             live_port: 5557,
             replay_port: 5558,
-            replay_timeout: Duration::from_millis(300),
+            replay_timeout,
             guess_timeout,
             quiet_timeout: QUIET,
             max_orphans: 100,

@@ -106,7 +106,7 @@ fn probe(double: &Double) -> (ProbeLoop<Double>, watch::Receiver<Profile>, Arc<N
 }
 
 async fn run_for(time: Duration, probe: ProbeLoop<Double>) {
-    assert!(tokio::time::timeout(time, probe.run()).await.is_err());
+    assert!(tokio::time::timeout(time, probe.run(|| ())).await.is_err());
 }
 
 #[tokio::test(start_paused = true)]

@@ -9,8 +9,11 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use super::Context;
+use super::claims::Claimant;
 use super::plan::{Known, Plan};
+use super::warming::{Hold, MemberHold};
+use super::{Beside, Context};
+use crate::feeds::adapters::{AdapterBlocks, Replaced};
 use crate::feeds::kv_events::{self, Source, View};
 use crate::feeds::life::Life;
 use crate::feeds::pool::EventHints;
@@ -33,18 +36,26 @@ pub(super) struct Told {
 pub(super) struct Followers<'a> {
     context: &'a Context,
     life: &'a Life,
+    /// What would be followed if no other server claimed the same.
+    wanted: Plan,
     /// What is followed now, or why it is not.
     plan: Plan,
+    claimant: Claimant,
+    hold: MemberHold,
     /// The endpoints that the member is, by rank.
     endpoints: BTreeMap<Option<u32>, EndpointId>,
     tasks: JoinSet<()>,
 }
 
 impl<'a> Followers<'a> {
-    pub(super) fn new(context: &'a Context, life: &'a Life) -> Self {
+    pub(super) fn new(context: &'a Context, life: &'a Life, beside: Beside) -> Self {
+        let Beside { claims, hold } = beside;
         Self {
             context,
             life,
+            wanted: Plan::default(),
+            claimant: claims.join(life.name().clone(), life.address()),
+            hold,
             plan: Plan::default(),
             endpoints: life.divide(&BTreeSet::new()),
             tasks: JoinSet::new(),
@@ -57,6 +68,7 @@ impl<'a> Followers<'a> {
         let why = "the engine has not yet told where its KV events are".to_owned();
         self.plan.sources.insert(rank, Err(why));
         self.begin(stop);
+        let mut claims = self.claimant.changes();
         loop {
             let changed = tokio::select! {
                 changed = told.profile.changed() => {
@@ -65,6 +77,7 @@ impl<'a> Followers<'a> {
                 }
                 changed = told.page_ranks.changed() => changed,
                 changed = told.hints.changed() => changed,
+                changed = claims.changed() => changed,
                 Some(_ended) = self.tasks.join_next() => return,
             };
             if changed.is_err() {
@@ -77,9 +90,17 @@ impl<'a> Followers<'a> {
                 hints: &told.hints.borrow_and_update(),
                 settings: &self.context.kv_events,
             });
-            if let Some(plan) = plan
-                && plan != self.plan
-            {
+            let Some(plan) = plan else { continue };
+            if plan != self.wanted {
+                self.wanted = plan;
+                // The ports of one Pod may well speak of the same ranks.
+                let one_of_several_ports = told.hints.borrow().rank.is_some();
+                if !one_of_several_ports {
+                    self.claimant.claim(&self.wanted);
+                }
+            }
+            let plan = self.claimant.uncontested(self.wanted.clone());
+            if plan != self.plan {
                 self.take_up(plan, stop).await;
             }
         }
@@ -106,6 +127,8 @@ impl<'a> Followers<'a> {
         self.endpoints = self.life.divide(&plan.ranks);
         self.plan = plan;
         self.begin(stop);
+        // Its sources hold on by themselves from here on.
+        self.hold.release();
     }
 
     /// Follows what can be followed, and says of the rest why it cannot.
@@ -117,6 +140,9 @@ impl<'a> Followers<'a> {
             match source {
                 Ok(source) => {
                     let of = self.rank_of(rank);
+                    // A guess may come to nothing, and takes its time for that.
+                    let hold = self.hold.share().filter(|_| source.known);
+                    let view = observed(self.life, view, hold);
                     let following = follow(self.context, self.life, of, view, source.clone(), stop);
                     self.tasks.spawn(following);
                 }
@@ -143,18 +169,12 @@ fn follow(
     context: &Context,
     life: &Life,
     of: Option<u32>,
-    mut view: CacheView,
+    mut view: Observed,
     source: Source,
     stop: &CancellationToken,
 ) -> impl Future<Output = ()> + Send + 'static {
     let settings = context.kv_events.clone();
-    view.limit_orphans(settings.max_orphans);
-    let view = Observed {
-        view,
-        profile_bell: life.profile_bell(),
-        state: None,
-        was_trusted: false,
-    };
+    view.view.limit_orphans(settings.max_orphans);
     let metrics = Arc::clone(&context.event_metrics);
     let (name, demands, stop) = (life.name_of(of), life.demands(of), stop.child_token());
     async move {
@@ -171,10 +191,33 @@ fn follow(
     }
 }
 
-/// A view whose owner is told when its source is back after it was lost: the engine may be
-/// another one, with other ranks and models. State reports come too seldom to see every restart.
+/// A view of one source of a member.
+fn observed(life: &Life, view: CacheView, hold: Option<Hold>) -> Observed {
+    let replaced = life.replaced_adapters();
+    let forgotten = replaced.borrow().clone();
+    Observed {
+        view,
+        adapter_blocks: AdapterBlocks::default(),
+        replaced,
+        forgotten,
+        hold,
+        profile_bell: life.profile_bell(),
+        state: None,
+        was_trusted: false,
+    }
+}
+
+/// A view that knows whose blocks are those of adapters, and whose owner is told when its source
+/// is back after it was lost: the engine may be another one, with other ranks and models. State
+/// reports come too seldom to see every restart.
 struct Observed {
     view: CacheView,
+    adapter_blocks: AdapterBlocks,
+    replaced: watch::Receiver<Replaced>,
+    /// The replacements whose blocks are forgotten.
+    forgotten: Replaced,
+    /// Our readiness waits for its first replay.
+    hold: Option<Hold>,
     profile_bell: Arc<Notify>,
     state: Option<FeedState>,
     /// It was followed before the present state.
@@ -183,11 +226,24 @@ struct Observed {
 
 impl View for Observed {
     fn apply(&mut self, events: &[KvEvent]) -> Applied {
+        self.adapter_blocks.note(events);
         self.view.apply(events)
     }
 
     fn clear(&mut self) {
+        self.adapter_blocks.clear();
         self.view.clear();
+    }
+
+    fn forget_replaced_adapters(&mut self) {
+        let replaced = self.replaced.borrow().clone();
+        for (adapter, times) in &replaced {
+            if self.forgotten.get(adapter) != Some(times) {
+                let leaving = self.adapter_blocks.take(adapter);
+                self.view.apply(&leaving);
+            }
+        }
+        self.forgotten = replaced;
     }
 
     fn set_feed(&mut self, state: FeedState) {
@@ -198,6 +254,9 @@ impl View for Observed {
                 self.profile_bell.notify_one();
             }
             self.was_trusted = true;
+        }
+        if state != FeedState::Suspect {
+            self.hold = None;
         }
         self.state = Some(state.clone());
         self.view.set_feed(state);

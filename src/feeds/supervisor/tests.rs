@@ -22,6 +22,7 @@ struct World {
     router: Arc<Router>,
     member: Member,
     pool: watch::Sender<Option<Arc<Pool>>>,
+    readiness: Readiness,
     _tasks: JoinSet<Result<(), SupervisorError>>,
 }
 
@@ -59,11 +60,13 @@ impl World {
         let started = readiness.wait_for("pool");
         let mut tasks = JoinSet::new();
         let supervisor = Supervisor::new(context);
-        tasks.spawn(supervisor.run(versions, readiness, started, CancellationToken::new()));
+        let stop = CancellationToken::new();
+        tasks.spawn(supervisor.run(versions, readiness.clone(), started, stop));
         let world = Self {
             router,
             member,
             pool,
+            readiness,
             _tasks: tasks,
         };
         world.tell();
@@ -75,6 +78,28 @@ impl World {
         let mut pool = PoolBuilder::default();
         pool.add(self.member.clone()).unwrap();
         self.pool.send_replace(Some(Arc::new(pool.finish())));
+    }
+
+    /// Another member beside it, at this address, is in the next version too.
+    fn tell_of(&self, address: SocketAddr, events: EventHints) {
+        let mut other = self.member.clone();
+        other.endpoint.name = EndpointName::new("ns", "other");
+        other.endpoint.address = address;
+        other.events = events;
+        let mut pool = PoolBuilder::default();
+        pool.add(self.member.clone()).unwrap();
+        pool.add(other).unwrap();
+        self.pool.send_replace(Some(Arc::new(pool.finish())));
+    }
+
+    /// Waits until we are ready.
+    async fn ready(&self, patience: Duration) {
+        let mut ready = self.readiness.watch();
+        let waited = tokio::time::timeout(patience, ready.wait_for(|ready| *ready));
+        waited
+            .await
+            .expect("ready in time")
+            .expect("somebody tells");
     }
 
     fn views(&self) -> Vec<EndpointView> {
@@ -339,4 +364,62 @@ async fn somebody_can_be_picked_at_any_moment_while_all_endpoints_are_replaced()
     }
     stop.cancel();
     assert_eq!(picking.join().unwrap(), 0);
+}
+
+#[tokio::test]
+async fn a_picker_is_ready_once_the_first_replays_are_in() {
+    let engine = engine(&[]).await;
+    let world = World::new(engine.http(), EventHints::default());
+    world.ready(PATIENCE).await;
+    assert_eq!(world.views()[0].feeds, [(0, FeedState::Live)]);
+}
+
+#[tokio::test]
+async fn an_engine_that_is_not_there_holds_up_nobody() {
+    let world = World::new((own_address(), 1).into(), EventHints::default());
+    world.ready(Duration::from_secs(4)).await;
+}
+
+#[tokio::test]
+async fn a_guess_that_would_be_another_engines_events_is_not_followed() {
+    let publishing = engine(&[]).await;
+    let address = publishing.http().ip().to_string();
+    let options = [
+        "--address",
+        &address,
+        "--kv-events",
+        "none",
+        "--version",
+        "0.20.0",
+    ];
+    let silent = start(&Engine::local(&options).unwrap()).await;
+    let world = World::new(publishing.http(), EventHints::default());
+    world.live(&[("ns/pod", 0)]).await;
+    world.tell_of(silent.http(), EventHints::default());
+    let settled = |views: &[EndpointView]| {
+        let feed_of = |name: &str| {
+            let view = views
+                .iter()
+                .find(|view| view.endpoint.name.as_str() == name)?;
+            Some(view.feeds.first()?.1.clone())
+        };
+        let refused = match feed_of("ns/other") {
+            Some(FeedState::Absent(why)) => why.contains("may be those of ns/pod"),
+            _ => false,
+        };
+        refused && feed_of("ns/pod") == Some(FeedState::Live)
+    };
+    world.sees("a guess that yields", settled).await;
+    // Both are said to be there now, and one of them is not.
+    world.tell_of(silent.http(), hints(Some(5557), None, None));
+    world
+        .sees("neither believed", |views| {
+            views.len() == 2
+                && views
+                    .iter()
+                    .all(|view| matches!(&view.feeds[..], [(_, FeedState::Absent(_))]))
+        })
+        .await;
+    world.tell();
+    world.live(&[("ns/pod", 0)]).await;
 }

@@ -105,7 +105,7 @@ impl<V: View> Follower<'_, V> {
             Demand::ProveSince(away_at) if connected > away_at => Ok(()),
             Demand::ProveSince(_) => Err(Lost::Unproven),
             Demand::Reconnect => Err(Lost::Doubtful),
-            Demand::Empty | Demand::Rebuild => {
+            Demand::Empty | Demand::Adapters | Demand::Rebuild => {
                 self.obey_apart(demand);
                 Ok(())
             }
@@ -116,6 +116,7 @@ impl<V: View> Follower<'_, V> {
     pub(super) fn obey_apart(&mut self, demand: Demand) {
         match demand {
             Demand::Empty => self.empty(),
+            Demand::Adapters => self.view.forget_replaced_adapters(),
             Demand::Rebuild => self.rebuilds.ask(Instant::now()),
             Demand::Prove | Demand::ProveSince(_) | Demand::Reconnect => {}
         }

@@ -215,18 +215,18 @@ async fn a_publisher_that_is_not_to_be_had_says_what_to_set() {
 
 #[tokio::test]
 async fn a_subscriber_that_is_slower_than_the_engine_holds_a_bounded_part_and_replays_the_rest() {
-    const BATCHES: u64 = 12_000;
+    const BATCHES: u64 = 3_000;
     let script = Script {
         held_back: true,
         ..ring(0, 0..1)
     };
     let mut publisher = Publisher::start(script).await;
-    let mut following = Following::of(&publisher);
+    let mut following = Following::with_timeouts(publisher.source(), DEADLINE, DEADLINE);
     publisher.subscribed().await;
     publisher.asked_times(1).await;
-    // Nobody reads while the replay does not come, beyond what may be set aside: 50 MB are more
+    // Nobody reads while the replay does not come, beyond what may be set aside: 100 MB are more
     // than that and the buffers between hold, so the publisher drops some, as real ones do.
-    let topic = Bytes::from(vec![b'x'; 4096]);
+    let topic = Bytes::from(vec![b'x'; 32 << 10]);
     let mut dropped = false;
     for seq in 1..BATCHES {
         let (seq, payload) = batch(0, seq);
