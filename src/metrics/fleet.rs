@@ -37,7 +37,7 @@ fn flag(is_set: bool) -> Vec<Sample> {
     plain(f64::from(u8::from(is_set)))
 }
 
-const FAMILIES: [Family; 13] = [
+const FAMILIES: [Family; 14] = [
     Family {
         name: "warmpath_endpoint_ready",
         help: "Whether the endpoint may take requests (1) or not (0)",
@@ -94,9 +94,15 @@ const FAMILIES: [Family; 13] = [
     },
     Family {
         name: "warmpath_endpoint_excluded",
-        help: "Whether the guard leaves the endpoint out now (1): unreachable, kv_usage, report_age",
+        help: "Whether the guard leaves the endpoint out now (1): unreachable, refusing, stalled, kv_usage, report_age",
         labels: &["guard"],
         samples: excluded,
+    },
+    Family {
+        name: "warmpath_endpoint_asleep",
+        help: "Whether the endpoint sleeps by its last report (1): it is not picked, whoever else is there",
+        labels: &[],
+        samples: |view| of_report(view, |report, _| f64::from(u8::from(report.asleep))),
     },
     Family {
         name: "warmpath_endpoint_feed_state",

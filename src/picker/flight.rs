@@ -156,9 +156,6 @@ impl Flight for PickedFlight {
 
 impl Drop for PickedFlight {
     fn drop(&mut self) {
-        if let Some(reservation) = self.reservation.take() {
-            reservation.end(Instant::now());
-        }
         let ended = self.ended;
         self.record.note(|outcome| outcome.ended = Some(ended));
         self.metrics.ended(ended);
@@ -168,6 +165,9 @@ impl Drop for PickedFlight {
             && let Some(result) = self.prediction()
         {
             self.metrics.predicted(result);
+        }
+        if let Some(reservation) = self.reservation.take() {
+            reservation.end(Instant::now());
         }
     }
 }

@@ -179,6 +179,60 @@ async fn first_data_ends_the_prefill_and_completion_the_request() {
 }
 
 #[tokio::test]
+async fn what_the_wire_tells_of_a_refusal_leaves_the_endpoint_out() {
+    let world = world(2, 0);
+    let mut flight = world.pick("twelve bytes").await;
+    let refusing = if flight.destination().starts_with("10.0.0.1") {
+        1
+    } else {
+        2
+    };
+    flight.refused(None);
+    flight.response_started(503);
+    let view = world.view(refusing);
+    assert_eq!(
+        (view.queued.get(), view.in_flight),
+        (0, 0),
+        "before the stream ends"
+    );
+    assert_eq!(view.excluded.map(|guard| guard.as_str()), Some("refusing"));
+    for _ in 0..10 {
+        let other = world.pick("twelve bytes").await;
+        assert_ne!(other.destination(), flight.destination());
+    }
+    flight.completed();
+    drop(flight);
+    assert_eq!(
+        world.counter("warmpath_guard_exclusions_total", Some("refusing")),
+        10.0
+    );
+    assert_eq!(world.counter("warmpath_responses_total", Some("5xx")), 1.0);
+}
+
+#[tokio::test]
+async fn one_request_id_twice_at_once_is_two_bookings() {
+    let world = world(1, 0);
+    let twins = (
+        world.pick("twelve bytes").await,
+        world.pick("twelve bytes").await,
+    );
+    let ids = world.decisions.latest(2);
+    assert!(
+        ids.iter()
+            .all(|one| one.picked.request_id.as_deref() == Some("r-1"))
+    );
+    assert_eq!(world.view(1).in_flight, 2);
+    drop(twins.0);
+    assert_eq!(world.view(1).in_flight, 1);
+    assert!(world.view(1).queued.get() > 0);
+    drop(twins.1);
+    assert_eq!(
+        (world.view(1).queued.get(), world.view(1).in_flight),
+        (0, 0)
+    );
+}
+
+#[tokio::test]
 async fn a_detached_flight_leaves_its_booking() {
     let world = world(1, 0);
     // Long enough not to be prefilled, by the time that is assumed, before it is looked at.

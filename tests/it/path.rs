@@ -7,6 +7,7 @@ mod bodies;
 mod conformance;
 mod departures;
 mod guards;
+mod lasting;
 mod modes;
 mod pool;
 mod ranks;

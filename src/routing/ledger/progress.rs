@@ -45,8 +45,7 @@ const PATIENCE_KEPT: Duration = Duration::from_secs(3600);
 /// From the verdict to the first probe: the guard has cost nobody anything yet, so it may soon be tried.
 const FIRST_PROBE: Duration = Duration::from_secs(5);
 
-/// Between probes in the long run: each costs a request its time, at one a minute a client in a thousand
-/// where 16 requests a second come.
+/// Between probes in the long run. Each may cost a request its time: one in a thousand where 16 a second come.
 const LONGEST_PROBE_PAUSE: Duration = Duration::from_secs(60);
 
 /// Looked at more often than this nothing new is seen; between looks a pick costs a comparison only.
@@ -55,7 +54,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Whether there was a sign since the ledger last looked.
 ///
 /// One an endpoint, shared by its requests in flight, so that a chunk of an answer tells without the ledger's lock: the
-/// first since the last look writes, the others only read (0.4 ns a chunk measured, 6 ns where all cores write).
+/// first since the last look writes, the others only read. Measured: 1.1 ns of processor time a chunk, as many on two
+/// cores at once.
 #[derive(Debug, Default)]
 pub(in crate::routing) struct Pulse(AtomicBool);
 
@@ -204,15 +204,14 @@ impl Progress {
 
 /// The engine computed something between two reports.
 fn advanced(before: &Report, after: &Report) -> bool {
-    if before.asleep && !after.asleep {
-        return true;
-    }
-    match (before.computed, after.computed) {
-        // Less than before: it is another process.
-        (Some(before), Some(after)) => before != after,
-        // Both fall when clients give up and rise when a request is taken up.
-        _ => after.kv_usage > before.kv_usage || after.running > before.running,
-    }
+    let awoke = before.asleep && !after.asleep;
+    // Less than before: it is another process.
+    let computed = before.computed.zip(after.computed);
+    let counted = computed.is_some_and(|(before, after)| before != after);
+    // Both fall when clients give up, and rise only when the scheduler takes up a request or more of it: the sign of a
+    // long prefill, which is counted at its end.
+    let taken_up = after.kv_usage > before.kv_usage || after.running > before.running;
+    awoke || counted || taken_up
 }
 
 impl Account {

@@ -51,7 +51,7 @@ type Case = (
     u64,
 );
 
-const CASES: [Case; 11] = [
+const CASES: [Case; 12] = [
     ("WarmpathPickersAway", &[], 1),
     (
         "WarmpathPickersAway",
@@ -134,6 +134,15 @@ const CASES: [Case; 11] = [
             "warmpath_endpoint_report_age_seconds",
             "pod=\"a\",endpoint=\"x\"",
             "0+60x60",
+        )],
+        1,
+    ),
+    (
+        "WarmpathEndpointStalled",
+        &[(
+            "warmpath_endpoint_excluded",
+            "pod=\"a\",endpoint=\"x\",guard=\"stalled\"",
+            "1x60",
         )],
         1,
     ),
