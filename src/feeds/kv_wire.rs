@@ -12,6 +12,7 @@
 mod event;
 mod extras;
 mod reader;
+mod tokens;
 
 #[cfg(test)]
 mod tests;

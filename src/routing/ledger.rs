@@ -303,6 +303,12 @@ impl Ledger {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn tier_factor(&self, feed: FeedId) -> f64 {
+        let account = self.account(feed.endpoint);
+        account.map_or(1.0, |account| account.tier_factor(feed.source))
+    }
+
     pub(super) fn learn_block_size(&mut self, feed: FeedId, size: BlockSize) {
         if self.feed_mut(feed).is_some()
             && let Some(account) = self.account_mut(feed.endpoint)

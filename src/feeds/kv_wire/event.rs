@@ -3,6 +3,7 @@
 use super::SkipReason;
 use super::extras::{self, Keys};
 use super::reader::{Broken, Head, Reader};
+use super::tokens::{self, Tokens};
 use crate::routing::event::{EngineHash, KvEvent, Medium, Removed, Stored};
 
 /// Why an event gave nothing.
@@ -45,6 +46,8 @@ enum Field {
     Parent,
     Tokens,
     BlockSize,
+    /// The adapter's number: local to a process, so it names nothing, but it says that there is one.
+    LoraId,
     Medium,
     /// The adapter's name; some SGLang releases put a map with the salt in its place.
     LoraName,
@@ -53,6 +56,14 @@ enum Field {
     Group,
     GroupKind,
     Salt,
+    /// `REMOTE`: not on the engine's own machine.
+    Locality,
+    /// Tokens after each block that its hash covers.
+    Lookahead,
+    /// What multimodal items each block overlaps: `mm_keys` of TensorRT-LLM, Dynamo's infos.
+    Items,
+    /// Behind all fields that have a place; Dynamo's infos may be here.
+    Trailing,
     Ignored,
 }
 
@@ -62,8 +73,7 @@ const STORED: [Field; 10] = [
     Field::Parent,
     Field::Tokens,
     Field::BlockSize,
-    // The adapter's number: local to a process, so it names nothing.
-    Field::Ignored,
+    Field::LoraId,
     Field::Medium,
     Field::LoraName,
     Field::ExtraKeys,
@@ -79,12 +89,17 @@ impl Field {
             b"parent_block_hash" => Self::Parent,
             b"token_ids" => Self::Tokens,
             b"block_size" => Self::BlockSize,
+            b"lora_id" => Self::LoraId,
             b"medium" => Self::Medium,
             b"lora_name" => Self::LoraName,
             b"extra_keys" => Self::ExtraKeys,
             b"group_idx" => Self::Group,
             b"kv_cache_spec_kind" => Self::GroupKind,
             b"cache_salt" => Self::Salt,
+            b"locality" => Self::Locality,
+            b"lookahead_token_ids" => Self::Lookahead,
+            b"mm_keys" | b"block_mm_infos" => Self::Items,
+            // `ownership` says which of several slower tiers, `session_id` whose request it was.
             _ => Self::Ignored,
         }
     }
@@ -95,10 +110,14 @@ impl Field {
 struct Fields<'a> {
     hashes: Option<Vec<EngineHash>>,
     parent: Option<EngineHash>,
-    tokens: Vec<u32>,
-    opaque_tokens: bool,
+    tokens: Tokens,
     block_size: u32,
+    has_adapter: bool,
     medium: Option<Medium>,
+    is_remote: bool,
+    lookahead: Vec<Vec<u32>>,
+    /// Where the items begin: how many blocks there are may be said later.
+    items: Option<Reader<'a>>,
     lora_name: Option<&'a str>,
     /// Where the extra keys begin: they are read last, since the adapter's name says how.
     extra_keys: Option<Reader<'a>>,
@@ -132,7 +151,7 @@ fn read_array(reader: &mut Reader<'_>, n: usize) -> Result<KvEvent, Fault> {
     };
     let mut fields = Fields::default();
     for position in 0..n - 1 {
-        fields.take(*layout.get(position).unwrap_or(&Field::Ignored), reader)?;
+        fields.take(*layout.get(position).unwrap_or(&Field::Trailing), reader)?;
     }
     fields.finish(kind)
 }
@@ -183,10 +202,15 @@ impl<'a> Fields<'a> {
                     head => Some(hash(head).ok_or(Fault::Odd(SkipReason::Parent))?),
                 }
             }
-            Field::Tokens => self.read_tokens(reader)?,
+            Field::Tokens => self.tokens = Tokens::read(reader)?,
             Field::BlockSize => {
                 let size = number(reader, SkipReason::BlockSize)?;
                 self.block_size = size.unwrap_or(0);
+            }
+            // vLLM's count begins at 1.
+            Field::LoraId => {
+                self.has_adapter = !matches!(reader.peek()?, Head::Nil | Head::Unsigned(0));
+                reader.skip()?;
             }
             Field::Medium => self.medium = text(reader)?.map(medium),
             Field::LoraName => self.read_lora_name(reader)?,
@@ -195,46 +219,53 @@ impl<'a> Fields<'a> {
                 reader.skip()?;
             }
             Field::Group => self.read_group(reader)?,
+            Field::GroupKind if matches!(reader.peek()?, Head::Array(_)) => {
+                self.read_items(reader)?;
+            }
             Field::GroupKind => self.group_kind = text(reader)?.map(str::as_bytes),
             Field::Salt => self.salt = text(reader)?,
+            Field::Locality => {
+                let locality = text(reader)?.unwrap_or_default();
+                self.is_remote = locality.eq_ignore_ascii_case("remote");
+            }
+            Field::Lookahead => self.read_lookahead(reader)?,
+            Field::Items => self.read_items(reader)?,
+            Field::Trailing if extras::has_dynamos_infos(*reader)? => self.read_items(reader)?,
+            Field::Trailing => reader.skip()?,
             Field::Ignored => reader.skip()?,
         }
         Ok(())
     }
 
-    /// Ids that are not small numbers (pairs of SGLang's EAGLE, strings of TensorRT-LLM)
-    /// leave the blocks resident but without a key of ours.
-    fn read_tokens(&mut self, reader: &mut Reader<'a>) -> Result<(), Fault> {
+    /// One list of tokens a block; anything else is a shape we do not know.
+    fn read_lookahead(&mut self, reader: &mut Reader<'a>) -> Result<(), Fault> {
+        let start = *reader;
         let n = match reader.head()? {
             Head::Nil => return Ok(()),
             Head::Array(n) => n,
-            _ => return Err(Fault::Odd(SkipReason::Tokens)),
+            _ => return self.pass_unknown(start, reader),
         };
-        // `n` is no more than the bytes left.
-        let mut tokens = Vec::with_capacity(n);
         for _ in 0..n {
-            if let Some(id) = reader.id() {
-                tokens.push(id);
-                continue;
+            let Head::Array(n) = reader.head()? else {
+                return self.pass_unknown(start, reader);
+            };
+            let mut ahead = Vec::with_capacity(n);
+            for _ in 0..n {
+                let Some(id) = tokens::id(reader)? else {
+                    return self.pass_unknown(start, reader);
+                };
+                ahead.push(id);
             }
-            let value = *reader;
-            match reader.head()? {
-                Head::Unsigned(id) => match u32::try_from(id) {
-                    Ok(id) => tokens.push(id),
-                    Err(_) => self.opaque_tokens = true,
-                },
-                Head::Array(_) | Head::Map(_) => {
-                    self.opaque_tokens = true;
-                    *reader = value;
-                    reader.skip()?;
-                }
-                _ => self.opaque_tokens = true,
-            }
+            self.lookahead.push(ahead);
         }
-        if self.opaque_tokens {
-            tokens = Vec::new();
-        }
-        self.tokens = tokens;
+        Ok(())
+    }
+
+    /// Keys of an unknown shape: the event's blocks cannot be keyed, but it is no broken event.
+    fn pass_unknown(&mut self, start: Reader<'a>, reader: &mut Reader<'a>) -> Result<(), Fault> {
+        self.unknown_keys = true;
+        *reader = start;
+        reader.skip()?;
         Ok(())
     }
 
@@ -255,25 +286,42 @@ impl<'a> Fields<'a> {
     }
 
     fn read_group(&mut self, reader: &mut Reader<'a>) -> Result<(), Fault> {
-        if let Head::Array(n) = reader.peek()? {
-            self.unknown_keys |= n > 0;
-            reader.skip()?;
-            return Ok(());
+        if let Head::Array(_) = reader.peek()? {
+            return self.read_items(reader);
         }
         self.group = number(reader, SkipReason::Attribute)?;
         Ok(())
     }
 
-    fn finish(self, kind: Kind) -> Result<KvEvent, Fault> {
+    fn read_items(&mut self, reader: &mut Reader<'a>) -> Result<(), Fault> {
+        self.items = Some(*reader);
+        reader.skip()?;
+        Ok(())
+    }
+
+    /// Where the blocks lie. Events that name no medium are about the accelerator's pool; what is
+    /// on another machine has to come over a network, whatever it lies on there.
+    fn medium(&self) -> Medium {
+        if self.is_remote {
+            return Medium::Storage;
+        }
+        self.medium.unwrap_or(Medium::Gpu)
+    }
+
+    fn finish(mut self, kind: Kind) -> Result<KvEvent, Fault> {
         if kind == Kind::Cleared {
             return Ok(KvEvent::Cleared);
         }
         if let Some(reason) = self.odd {
             return Err(Fault::Odd(reason));
         }
+        let medium = self.medium();
         let hashes = self.hashes.ok_or(Fault::Odd(SkipReason::Hashes))?;
-        // Events that name no medium are about the accelerator's pool.
-        let medium = self.medium.unwrap_or(Medium::Gpu);
+        // Before vLLM 0.14 an adapter has a number and no name: its blocks are not the model's own.
+        self.unknown_keys |= self.has_adapter && self.lora_name.is_none();
+        if self.lookahead.is_empty() {
+            self.lookahead = self.tokens.lookahead(self.block_size);
+        }
         if kind == Kind::Removed {
             return Ok(KvEvent::Removed(Removed {
                 hashes,
@@ -281,19 +329,21 @@ impl<'a> Fields<'a> {
                 group: self.group,
             }));
         }
-        let extras = extras::read(&Keys {
+        let extras = extras::read(Keys {
             extra_keys: self.extra_keys,
             lora_name: self.lora_name,
             salt: self.salt,
             starts_sequence: self.parent.is_none(),
             unknown: self.unknown_keys,
+            lookahead: self.lookahead,
+            items: self.items,
             n_blocks: hashes.len(),
         });
         Ok(KvEvent::Stored(Stored {
             hashes,
             parent: self.parent,
-            tokens: self.tokens,
-            opaque_tokens: self.opaque_tokens,
+            tokens: self.tokens.ids,
+            opaque_tokens: self.tokens.opaque,
             block_size: self.block_size,
             lora_name: self.lora_name.map(str::to_owned),
             extras,

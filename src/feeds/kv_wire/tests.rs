@@ -1,6 +1,7 @@
 //! Payloads of every dialect, real and made, and bytes that are none.
 
 mod dialects;
+mod keys;
 mod real;
 mod total;
 

@@ -10,6 +10,9 @@ use super::super::event::BlockExtra;
 use super::super::router::{Policy, Router, Settings};
 use super::*;
 
+mod oracle;
+mod tiers;
+
 /// A view with its router; prompts are counted in blocks of four tokens.
 struct Fixture {
     router: Arc<Router>,
@@ -19,12 +22,16 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
+        Self::with(Tiers::default())
+    }
+
+    fn with(tiers: Tiers) -> Self {
         let router = Router::new(Settings {
             policy: Policy::LeastPrefill,
             kv_usage_limit: 0.95,
             report_age_limit: Duration::from_millis(500),
             idle_report_age_limit: Duration::from_secs(6),
-            tiers: Tiers::default(),
+            tiers,
         });
         let id = router.join(Endpoint {
             name: EndpointName::new("pool", "engine"),
@@ -56,9 +63,16 @@ impl Fixture {
 
     /// Blocks of the prompt 0, 1, 2, … that are cached from its start.
     fn matched(&self, scope: &Scope) -> u32 {
-        let keys = prompt_keys(&prompt(0..20), BlockSize::new(4).unwrap(), scope);
+        self.found(BlockSize::new(4).unwrap(), scope).0
+    }
+
+    /// The same at hand and beneath.
+    fn found(&self, size: BlockSize, scope: &Scope) -> (u32, u32) {
+        let keys = prompt_keys(&prompt(0..20), size, scope);
         let found = self.view.state.index.lookup(&keys);
-        found.first().map_or(0, |found| found.blocks)
+        found
+            .first()
+            .map_or((0, 0), |found| (found.blocks, found.beneath))
     }
 
     fn plain(&self) -> u32 {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::super::block::{Scope, Sequence};
 use super::super::cache::{CacheView, FeedState};
 use super::super::endpoint::{Endpoint, EndpointId, EndpointName, Report, ReportOutcome};
-use super::super::event::{EngineHash, KvEvent, Medium, Stored};
+use super::super::event::{EngineHash, KvEvent, Medium, Removed, Stored};
 use super::super::ledger::Served;
 use super::super::tokens::TokenCount;
 use super::*;
@@ -20,6 +20,7 @@ mod progress;
 mod ranks;
 mod refusals;
 mod restarts;
+mod tiers;
 
 pub(super) fn settings(policy: Policy) -> Settings {
     Settings {
@@ -142,6 +143,24 @@ impl Pool {
         if !event.hashes.is_empty() {
             self.views[n].apply(&[KvEvent::Stored(event)]);
         }
+    }
+
+    /// The engine's connector copies the whole blocks of a prompt from block `from` on to the host's
+    /// memory, and the accelerator drops them.
+    pub(super) fn offload(&mut self, n: usize, tokens: &[u32], from: usize) {
+        let event = Stored {
+            medium: Medium::Cpu,
+            ..stored(tokens, from)
+        };
+        if event.hashes.is_empty() {
+            return;
+        }
+        let removed = Removed {
+            hashes: event.hashes.clone(),
+            medium: Medium::Gpu,
+            group: None,
+        };
+        self.views[n].apply(&[KvEvent::Stored(event), KvEvent::Removed(removed)]);
     }
 
     pub(super) fn queued(&self, n: usize) -> u64 {

@@ -8,10 +8,10 @@ use super::*;
 type Keys<'a> = &'a [Option<&'a [&'a str]>];
 
 /// Writes one value.
-type Write<'a> = &'a dyn Fn(&mut ByteBuf);
+pub(super) type Write<'a> = &'a dyn Fn(&mut ByteBuf);
 
 /// A batch of one event that `write` puts.
-fn batch_of(n: u32, write: Write<'_>) -> Vec<u8> {
+pub(super) fn batch_of(n: u32, write: Write<'_>) -> Vec<u8> {
     let mut out = ByteBuf::new();
     mp::write_array_len(&mut out, 3).expect("write");
     mp::write_f64(&mut out, 2.0).expect("write");
@@ -36,12 +36,12 @@ fn hashes_and_tokens(out: &mut ByteBuf, n_blocks: u32) {
     mp::write_uint(out, 4).expect("write");
 }
 
-fn text(out: &mut ByteBuf, text: &str) {
+pub(super) fn text(out: &mut ByteBuf, text: &str) {
     mp::write_str(out, text).expect("write");
 }
 
 /// A map event of `n_blocks` blocks with `n_more` further pairs that `more` writes; the type comes last.
-fn store(n_blocks: u32, n_more: u32, more: Write<'_>) -> Stored {
+pub(super) fn store(n_blocks: u32, n_more: u32, more: Write<'_>) -> Stored {
     let payload = batch_of(1, &|out| {
         mp::write_map_len(out, 4 + n_more).expect("write");
         hashes_and_tokens(out, n_blocks);
@@ -58,14 +58,14 @@ fn store(n_blocks: u32, n_more: u32, more: Write<'_>) -> Stored {
     stored.clone()
 }
 
-fn salt(salt: &str) -> BlockExtra {
+pub(super) fn salt(salt: &str) -> BlockExtra {
     BlockExtra {
         salt: Some(salt.to_owned()),
         ..BlockExtra::default()
     }
 }
 
-fn items(items: &[(&str, Option<i64>)]) -> BlockExtra {
+pub(super) fn items(items: &[(&str, Option<i64>)]) -> BlockExtra {
     BlockExtra {
         items: items
             .iter()
@@ -75,7 +75,7 @@ fn items(items: &[(&str, Option<i64>)]) -> BlockExtra {
     }
 }
 
-fn unknown() -> BlockExtra {
+pub(super) fn unknown() -> BlockExtra {
     BlockExtra {
         unknown: true,
         ..BlockExtra::default()
@@ -217,7 +217,7 @@ fn a_salt_by_name_belongs_to_the_first_block_of_a_sequence() {
 }
 
 /// An array store with the first six fields, then what `more` writes (`n_more` values).
-fn array_store(n_more: u32, more: Write<'_>) -> Batch {
+pub(super) fn array_store(n_more: u32, more: Write<'_>) -> Batch {
     let payload = batch_of(1, &|out| {
         mp::write_array_len(out, 7 + n_more).expect("write");
         text(out, "BlockStored");

@@ -57,7 +57,7 @@ fn blocks_behind_a_hole_are_booked_and_released_though_the_index_has_them() {
     let mut pool = Pool::new(1);
     let prompt = tokens(1, 160);
     pool.store(0, &prompt, 0);
-    let hole = super::super::super::event::Removed {
+    let hole = Removed {
         hashes: vec![engine_hash(&prompt[..48])],
         medium: Medium::Gpu,
         group: None,

@@ -220,7 +220,12 @@ impl World {
                 tokens,
                 shared,
             } if n_views > 0 => {
-                pool.store(endpoint % n_views, &prompt_of(prompt, tokens, shared), 0);
+                let tokens = prompt_of(prompt, tokens, shared);
+                pool.store(endpoint % n_views, &tokens, 0);
+                if prompt % 3 == 0 {
+                    let from = tokens.len() / 32;
+                    pool.offload(endpoint % n_views, &tokens, from);
+                }
             }
             Step::Clear(n) if n_views > 0 => pool.views[n % n_views].clear(),
             Step::Leave(n) if n_views > 0 => {
