@@ -3,9 +3,12 @@
 # Flags of `warmpath demo` (see `warmpath demo --help`), and of `cargo test`.
 DEMO_FLAGS ?=
 TEST_FLAGS ?=
+# Of `make soak`: seconds, and the seed that a soak which failed has printed.
+SOAK_SECONDS ?= 600
+SOAK_SEED ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint deny doc bench image build clean-tools
+.PHONY: help demo test faults soak lint deny doc bench image build clean-tools
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,6 +20,13 @@ demo: ## Show the main job here: engines, picker, Envoy, traffic (DEMO_FLAGS=...
 
 test: ## Run every test, with a real Envoy (TEST_FLAGS=...)
 	@scripts/test.sh $(TEST_FLAGS)
+
+faults: ## Run the fault matrix of the cache state, and print a line for each fault
+	@scripts/test.sh --test it faults:: -- --skip kube_feed --nocapture | grep -E '^fault matrix|panicked|^test result'
+
+soak: ## Mixed traffic and random faults before a real Envoy (SOAK_SECONDS=600 SOAK_SEED=...)
+	@WARMPATH_SOAK_SECONDS="$(SOAK_SECONDS)" $(if $(SOAK_SEED),WARMPATH_SOAK_SEED="$(SOAK_SEED)") \
+		scripts/test.sh --test it soak:: -- --nocapture
 
 lint: ## Check formatting and lints; warnings are errors
 	cargo fmt --check

@@ -5,6 +5,7 @@
 //! engine has not, and says why it may miss some. Each prints a line (`make faults`).
 
 mod addresses;
+mod dialects;
 mod events;
 mod lives;
 mod odd;

@@ -205,7 +205,7 @@ async fn a_probe_learns_models_version_and_sources_over_http() {
         profile,
     };
     let mut tasks = JoinSet::new();
-    tasks.spawn(probe.run());
+    tasks.spawn(probe.run(|| ()));
     tokio::time::timeout(PATIENCE, told.changed())
         .await
         .unwrap()

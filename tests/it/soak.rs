@@ -50,9 +50,23 @@ const COMMON: [&str; 10] = [
 ];
 /// What the engines differ in.
 const DIFFERENT: [&[&str]; 4] = [
-    &["--kv-blocks", "160"],
-    &["--kv-blocks", "90", "--block-size", "32"],
-    &["--kv-blocks", "130", "--data-parallel-size", "2"],
+    &["--kv-blocks", "160", "--cpu-blocks", "200"],
+    &[
+        "--kv-blocks",
+        "90",
+        "--block-size",
+        "32",
+        "--kv-events-hashes",
+        "bytes",
+    ],
+    &[
+        "--kv-blocks",
+        "130",
+        "--data-parallel-size",
+        "2",
+        "--kv-groups",
+        "2",
+    ],
     &["--kv-blocks", "200", "--kv-events-encoding", "array"],
 ];
 
@@ -205,6 +219,8 @@ impl Soak {
         let turn = std::sync::Arc::clone(&self.clients.turn);
         let everybody_waits = turn.write().await;
         let begun = Instant::now();
+        // Whoever seemed to have stopped shows a sign of life.
+        self.nudge().await;
         let endpoints = self
             .stage
             .engines

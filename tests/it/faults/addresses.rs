@@ -121,3 +121,25 @@ async fn a_rank_that_is_told_to_publish_where_another_does_gets_no_phantoms() {
     case.meanwhile([1, 2, 3, 4, 1, 2, 3, 4]).await;
     case.ends_within([1, 2, 3, 4], "live", "").await;
 }
+
+/// Two engines on one host at one port: who listens there is the first.
+#[tokio::test]
+async fn an_engine_that_names_the_socket_of_another_gets_none_of_its_blocks() {
+    let engines = stage::engines(&[&[], &[]]).await;
+    let [live, replay] = {
+        let running = engines[0].running();
+        [running.kv_events().unwrap(), running.kv_replay().unwrap()]
+    };
+    let sources = json!({ "0": source(live, Some(replay)) });
+    let liars = [
+        Liar::before(&engines[0], sources.clone()).await,
+        Liar::before(&engines[1], sources).await,
+    ];
+    let endpoints = [0, 1].map(|at: usize| (engines[at].name.clone(), liars[at].address));
+    let stage = Stage::listing(&endpoints, engines, impatient()).await;
+    stage.picker.knows(2, 0).await;
+    let mut case = Case::on("two engines name one socket", stage);
+    case.says("absent", "").await;
+    case.meanwhile([1, 2, 3, 4, 1, 2, 3, 4]).await;
+    case.ends_within([1, 2, 3, 4], "absent", "").await;
+}

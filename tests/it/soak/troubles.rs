@@ -8,22 +8,40 @@ use warmpath::engine::Fault;
 use crate::support::fleet::engine::Engine;
 use crate::support::http;
 
-/// Faults that the events of afterwards mend.
-const MENDED: [&str; 10] = [
+/// Faults that the events of afterwards mend. Batches that are sent twice or in another order are not among them: no TCP
+/// connection does that, and a source that seems to is left alone for a minute.
+const MENDED: [&str; 22] = [
     "drop-events=1",
     "drop-events=5",
+    "garbage-batch=1",
+    "odd-event=3",
+    "slow-publish=200",
+    "hold-events",
+    "half-open",
+    "publish-nowhere",
     "no-replay",
     "lose-end-marker",
     "slow-replay=20",
+    "reset-without-event",
+    "sleep",
+    "stall",
+    "refuse=5",
+    "queue-full",
     "hang-http",
     "metrics-500",
     "no-metrics",
     "empty-metrics",
     "stale-metrics",
+    "no-usage-details",
 ];
 
 /// Faults of which nothing on the wire tells: the engine is restarted at their end, as somebody who finds out would.
-const UNTOLD: [&str; 2] = ["silent-publisher", "restart-seq"];
+const UNTOLD: [&str; 4] = [
+    "silent-publisher",
+    "restart-seq",
+    "drop-removals=3",
+    "drop-stores=2",
+];
 
 /// One thing that goes wrong with one engine.
 #[derive(Clone, Copy, Debug)]
@@ -45,10 +63,10 @@ enum Trouble {
 impl Trouble {
     fn random(random: &mut Rng) -> Self {
         match random.u8(..12) {
-            0..6 => Self::Fault(MENDED[random.usize(..MENDED.len())]),
-            6 => Self::Untold(UNTOLD[random.usize(..UNTOLD.len())]),
-            7 => Self::Away,
-            8 | 9 => Self::Restart,
+            0..7 => Self::Fault(MENDED[random.usize(..MENDED.len())]),
+            7 => Self::Untold(UNTOLD[random.usize(..UNTOLD.len())]),
+            8 => Self::Away,
+            9 => Self::Restart,
             10 => Self::Clear,
             _ => Self::Unlisted,
         }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use warmpath::engine::Settings;
+use warmpath::routing::event::Medium;
 
 use super::fleet::engine::Engine;
 use super::fleet::{ADAPTER, Files, INSTANT, MODEL, endpoints_text, request_id};
@@ -209,8 +210,10 @@ impl<P: Deref<Target = Pages>> Stage<P> {
             for (name, rank) in engine.endpoints() {
                 let dump = engine.running().dump_of(rank).await;
                 let dump = dump.ok_or_else(|| format!("{name} has ended"))?;
+                // What lies on a slower tier has a place of its own in the view.
                 let cached = dump
                     .iter()
+                    .filter(|block| block.medium == Medium::Gpu)
                     .map(|block| format!("{:016x}", block.key.0))
                     .collect();
                 let view = self.find_view(&name).await;
