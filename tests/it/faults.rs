@@ -6,6 +6,7 @@
 
 mod addresses;
 mod dialects;
+mod documentation;
 mod events;
 mod lives;
 mod odd;

@@ -227,15 +227,25 @@ impl Soak {
             .iter()
             .flat_map(Engine::endpoints)
             .count();
-        // One that had no report page is asked for it again only after half a minute; that is no matter here.
-        let back = |endpoint: &Value| endpoint["excluded"].is_null();
+        // One that had no report page is asked for it again only after half a minute, and one that refused may be left
+        // out as long; that is no matter here.
+        let back = |endpoint: &Value| {
+            let excluded = &endpoint["excluded"];
+            excluded.is_null() || excluded == "refusing"
+        };
         self.stage
             .picker
             .sees("all engines are back", |all| {
-                all.len() == endpoints && all.iter().all(back)
+                let waits = all.iter().find(|endpoint| !back(endpoint));
+                if let Some(waits) = waits {
+                    eprintln!("{waits}");
+                }
+                all.len() == endpoints && waits.is_none()
             })
             .await;
+        eprintln!("back {:?}", begun.elapsed());
         self.stage.heard().await;
+        eprintln!("heard {:?}", begun.elapsed());
         self.stage.picker.nothing_is_booked().await;
         self.nudge().await;
         self.stage.views_are_equal("the soak's checkpoint").await;

@@ -6,6 +6,7 @@ use serde_json::json;
 use warmpath::engine::Fault;
 
 use super::{Case, impatient};
+use crate::support::waiting::until;
 
 /// Room for three prompts: every store pushes something out.
 const SMALL: [&str; 4] = ["--kv-blocks", "60", "--max-model-len", "700"];
@@ -117,4 +118,22 @@ async fn stores_that_no_batch_tells_of_leave_less_than_there_is() {
     case.engine().running().set_fault(Fault::DropStores(2));
     case.meanwhile([3, 4, 3]).await;
     case.ends_within([3, 4, 1], "live", "").await;
+}
+
+/// What was computed and not told of shows after ten seconds, in the engine's own figures.
+#[tokio::test]
+async fn a_connection_that_is_dead_without_a_word_is_made_anew() {
+    let mut case = Case::of("a connection that died without a word", &[]).await;
+    case.warm(1..3).await;
+    case.engine().running().set_fault(Fault::HalfOpen);
+    let mut topic = 3;
+    until("the silence is noticed", async || {
+        case.meanwhile([topic]).await;
+        topic += 1;
+        let noticed = case.count("warmpath_kv_event_silences_total").await;
+        (noticed >= 1.0).then_some(())
+    })
+    .await;
+    // The new connection begins with a replay.
+    case.ends_equal([1, 3]).await;
 }

@@ -201,8 +201,8 @@ impl Client {
 
     /// One of many documents, the first ones most often, and an end of its own.
     fn shared_beginning(&mut self) -> Value {
-        let rank = self.random.f64();
-        let topic = 10 + (40.0 * rank * rank * rank) as u32;
+        let rarity = self.random.u32(1..41);
+        let topic = 10 + self.random.u32(..rarity);
         let mut prompt = ids(topic, 60 + 13 * (topic as usize % 40));
         let own = self.random.usize(1..80);
         prompt.extend((0..own).map(|_| self.random.u32(..50_000)));
