@@ -236,16 +236,10 @@ impl Soak {
         self.stage
             .picker
             .sees("all engines are back", |all| {
-                let waits = all.iter().find(|endpoint| !back(endpoint));
-                if let Some(waits) = waits {
-                    eprintln!("{waits}");
-                }
-                all.len() == endpoints && waits.is_none()
+                all.len() == endpoints && all.iter().all(back)
             })
             .await;
-        eprintln!("back {:?}", begun.elapsed());
         self.stage.heard().await;
-        eprintln!("heard {:?}", begun.elapsed());
         self.stage.picker.nothing_is_booked().await;
         self.nudge().await;
         self.stage.views_are_equal("the soak's checkpoint").await;
