@@ -4,9 +4,12 @@
 DEMO_FLAGS ?=
 TEST_FLAGS ?=
 FUZZ_TARGETS ?=
+# Of `make soak`: seconds, and the seed that a soak which failed has printed.
+SOAK_SECONDS ?= 600
+SOAK_SEED ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fuzz lint deny doc bench image build clean-tools
+.PHONY: help demo test faults soak fuzz lint deny doc bench image build clean-tools
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,6 +21,13 @@ demo: ## Show the main job here: engines, picker, Envoy, traffic (DEMO_FLAGS=...
 
 test: ## Run every test, with a real Envoy (TEST_FLAGS=...)
 	@scripts/test.sh $(TEST_FLAGS)
+
+faults: ## Run the fault matrix of the cache state, and print a line for each fault
+	@scripts/test.sh --test it faults:: -- --skip kube_feed --nocapture | grep -E '^fault matrix|panicked|^test result'
+
+soak: ## Mixed traffic and random faults before a real Envoy (SOAK_SECONDS=600 SOAK_SEED=...)
+	@WARMPATH_SOAK_SECONDS="$(SOAK_SECONDS)" $(if $(SOAK_SEED),WARMPATH_SOAK_SEED="$(SOAK_SEED)") \
+		scripts/test.sh --test it soak:: -- --nocapture
 
 fuzz: ## Fuzz what reads the outside world, a minute each (FUZZ_TARGETS=..., FUZZ_SECONDS=...)
 	@scripts/fuzz.sh $(FUZZ_TARGETS)

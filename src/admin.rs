@@ -1,11 +1,11 @@
-//! The operator's port: metrics, health, state, decisions, log level.
+//! The operator's port: metrics, health, state, caches, decisions, log level.
 
 use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Instant;
 
 use axum::Router as Routes;
-use axum::extract::{Query, State};
+use axum::extract::{Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::{Html, IntoResponse, Json, Response};
@@ -23,6 +23,7 @@ use crate::routing::router::Router;
 use crate::telemetry::LogControl;
 
 pub mod access;
+mod cache;
 mod state;
 
 use access::Access;
@@ -31,7 +32,7 @@ use access::Access;
 pub struct Pages {
     /// What `/metrics` gathers.
     pub registry: Registry,
-    /// What `/debug/state` reads.
+    /// What `/debug/state` and `/debug/cache` read.
     pub router: Arc<Router>,
     /// What `/readyz` tells.
     pub readiness: Readiness,
@@ -62,6 +63,7 @@ pub async fn serve(
         .route("/", get(async || Html(include_str!("admin/page.html"))))
         .route("/metrics", get(metrics))
         .route("/debug/state", get(debug_state))
+        .route("/debug/cache/{namespace}/{name}", get(debug_cache))
         .route("/debug/decisions", get(debug_decisions))
         .route("/log-level", put(set_log_level).get(log_level));
     if let Some(access) = access {
@@ -117,6 +119,21 @@ async fn debug_state(State(pages): State<Arc<Pages>>) -> Json<Value> {
         "endpoints": endpoints,
         "models": (pages.tokens)(),
     }))
+}
+
+async fn debug_cache(
+    State(pages): State<Arc<Pages>>,
+    Path((namespace, name)): Path<(String, String)>,
+) -> Response {
+    let name = format!("{namespace}/{name}");
+    match pages.router.contents(&name, Instant::now()) {
+        Some(contents) => Json(cache::page(contents)).into_response(),
+        None => (
+            StatusCode::NOT_FOUND,
+            format!("no endpoint {name}: /debug/state names them\n"),
+        )
+            .into_response(),
+    }
 }
 
 #[derive(Deserialize)]

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use aws_lc_rs::digest::{SHA256, digest};
-use axum::extract::{Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -123,8 +123,10 @@ pub(super) async fn guard(
     request: Request,
     next: Next,
 ) -> Response {
-    // Only requests for a page come here, so the paths that are remembered are few.
-    let path = request.uri().path();
+    // As the page is called here, whichever endpoint it is asked about: so the paths that are asked about and
+    // remembered are few, and a right to `/debug/*` covers them all.
+    let page = request.extensions().get::<MatchedPath>();
+    let path = page.map_or_else(|| request.uri().path(), MatchedPath::as_str);
     match access
         .check(request.method(), path, request.headers())
         .await

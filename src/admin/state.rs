@@ -47,7 +47,8 @@ fn report(view: &EndpointView) -> Value {
     })
 }
 
-fn feed((rank, state): &(u32, FeedState)) -> Value {
+/// One event source: how far it can be trusted, and why not further.
+pub(super) fn feed((rank, state): &(u32, FeedState)) -> Value {
     let cause = match state {
         FeedState::Live | FeedState::Suspect => None,
         FeedState::Incomplete(cause) | FeedState::Absent(cause) => Some(cause),

@@ -26,26 +26,24 @@ use std::sync::Arc;
 
 use super::block::{BlockKey, BlockSize, block_key, root};
 use super::event::{EngineHash, KvEvent, Medium, Removed, Stored};
-use super::index::{SourceId, TOUCHED_AHEAD, Writer};
 use super::ledger::credit::Credits;
 use super::ledger::{FeedId, Root, SHOWN_TOKENS};
 use super::router::State;
 
 use orphans::{Orphan, Orphans};
 use residents::{Change, Place, Pool, Residents};
+use write::Write;
 
 mod learnt;
 mod orphans;
 mod residents;
 #[cfg(test)]
 mod tests;
+mod write;
 
 /// Blocks of unknown parents kept aside for each source unless `limit_orphans` says
 /// otherwise: one engine's whole cache of 1.6 million tokens at 16 a block.
 pub const DEFAULT_MAX_ORPHANS: usize = 100_000;
-
-/// Index writes made under one lock: about 20 µs.
-const WRITES_A_LOCK: usize = 512;
 
 /// Why an endpoint has no event feed that can be trusted, in words for the status page.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,12 +106,6 @@ struct Batch {
     /// Of these, the first blocks of sequences, and the last one itself.
     roots: Vec<BlockKey>,
     last_root: Option<Root>,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Write {
-    Store(BlockKey),
-    Remove(BlockKey),
 }
 
 impl fmt::Debug for CacheView {
@@ -394,18 +386,6 @@ impl CacheView {
         self.batch.changes = changes;
     }
 
-    fn note_write(&mut self, medium: Medium, write: Write) {
-        if medium == Medium::Gpu {
-            self.batch.writes.push(write);
-        } else if let Some(factor) = self.state.settings.tiers.factor(medium) {
-            self.batch.writes_beneath.push(write);
-            if self.tier.is_none_or(|told| told < factor) {
-                self.tier = Some(factor);
-                self.state.ledger.lock().set_tier(self.feed, factor);
-            }
-        }
-    }
-
     fn remove(&mut self, event: &Removed) {
         let pool = Pool::new(event.group, event.medium);
         for &hash in &event.hashes {
@@ -417,35 +397,6 @@ impl CacheView {
                 self.note_write(pool.medium, Write::Remove(key));
                 if pool.medium == Medium::Gpu {
                     self.batch.removed.push(key);
-                }
-            }
-        }
-    }
-
-    /// Brings the index up to date with the residents.
-    fn write(&mut self) {
-        let mut writes = std::mem::take(&mut self.batch.writes);
-        self.write_to(self.feed.source, &writes);
-        writes.clear();
-        self.batch.writes = writes;
-        if self.batch.writes_beneath.is_empty() {
-            return;
-        }
-        let writes = std::mem::take(&mut self.batch.writes_beneath);
-        if let Some(beneath) = self.state.index.open_beneath(self.feed.source) {
-            self.write_to(beneath, &writes);
-        }
-    }
-
-    fn write_to(&self, column: SourceId, writes: &[Write]) {
-        for writes in writes.chunks(WRITES_A_LOCK) {
-            let Some(mut writer) = self.state.index.write(column) else {
-                break;
-            };
-            for writes in writes.chunks(TOUCHED_AHEAD) {
-                touch(&writer, writes);
-                for &write in writes {
-                    perform(&mut writer, write);
                 }
             }
         }
@@ -501,20 +452,4 @@ fn next_key(before: Option<BlockKey>, event: &Stored, i: usize) -> Option<BlockK
     let size = event.block_size as usize;
     let tokens = event.tokens.get(i * size..(i + 1) * size)?;
     Some(block_key(before, tokens, extra))
-}
-
-fn touch(writer: &Writer<'_>, writes: &[Write]) {
-    let mut keys = [BlockKey(0); TOUCHED_AHEAD];
-    for (place, write) in keys.iter_mut().zip(writes) {
-        let (Write::Store(key) | Write::Remove(key)) = write;
-        *place = *key;
-    }
-    writer.touch(keys.get(..writes.len()).unwrap_or(&keys));
-}
-
-fn perform(writer: &mut Writer<'_>, write: Write) {
-    match write {
-        Write::Store(key) => writer.store(key),
-        Write::Remove(key) => writer.remove(key),
-    };
 }

@@ -360,6 +360,15 @@ impl Ledger {
             .collect()
     }
 
+    /// Where an endpoint's blocks are: the column of each of its event sources, by rank, and that of what was sent
+    /// to it.
+    pub(super) fn columns(&self, id: EndpointId) -> Option<(Vec<(u32, SourceId)>, SourceId)> {
+        let account = self.account(id)?;
+        let feeds = account.feeds.iter();
+        let exact = feeds.map(|(&rank, feed)| (rank, feed.source)).collect();
+        Some((exact, account.recent.source()))
+    }
+
     /// The block sizes of all endpoints, told or assumed.
     pub(super) fn block_sizes(&self) -> Vec<BlockSize> {
         let assumed = self.assumed_block_size();

@@ -24,11 +24,13 @@ use super::tokens::TokenCount;
 
 pub use super::ledger::{DoubtCause, FirstBlockStored, TrustChange};
 pub use compared::{Agreement, Compared};
+pub use contents::Contents;
 pub use reservation::{FirstBlock, Reservation};
 
 use prompts::Prompts;
 
 mod compared;
+mod contents;
 pub(super) mod prompts;
 mod reservation;
 #[cfg(test)]

@@ -17,10 +17,11 @@ use crate::support::http;
 use crate::support::picker::process::PickerProcess;
 use crate::support::ports;
 
-const PROTECTED: [&str; 5] = [
+const PROTECTED: [&str; 6] = [
     "/",
     "/metrics",
     "/debug/state",
+    "/debug/cache/default/vllm-0",
     "/debug/decisions",
     "/log-level",
 ];

@@ -45,6 +45,10 @@ mod demo;
 
 // Claims about what a client sees.
 mod path;
+// What goes wrong with cache state, fault by fault: what is foreseen before, during and after.
+mod faults;
+// Mixed traffic and random faults for a while: what is left at the end.
+mod soak;
 // The same with the pool in Kubernetes: a real API server, the chart, the examples.
 mod kubernetes;
 

@@ -17,7 +17,7 @@ use super::quiet::Quiet;
 use super::socket::{Link, Lost, Message, parse};
 use super::{Settings, Source, View};
 use crate::feeds::kv_cursor::{Cursor, Step};
-use crate::feeds::kv_wire;
+use crate::feeds::kv_wire::{self, Batch, DecodeError};
 use crate::metrics::events::SourceMetrics;
 use crate::routing::cache::FeedState;
 use crate::routing::event::KvEvent;
@@ -228,8 +228,16 @@ impl<'a, V: View> Follower<'a, V> {
 
     async fn live(&mut self, message: Message, link: &mut Link) -> Result<(), Lost> {
         let seq = message.seq;
+        let batch = kv_wire::decode(&message.payload);
         let mut tried = false;
         loop {
+            // One that cannot be read may be whole in the engine's ring, as one that was lost on the way.
+            if batch.is_err() && !tried && self.source.replay.is_some() && !self.unanswered {
+                self.metrics.unreadable();
+                tried = true;
+                self.recover(link).await?;
+                continue;
+            }
             // Numbers before the first one we see may still be in the engine's ring.
             if self.cursor.last().is_none() && seq > 0 && !tried && !self.unanswered {
                 tried = true;
@@ -270,7 +278,7 @@ impl<'a, V: View> Follower<'a, V> {
                 }
             }
         }
-        self.apply(&message, true);
+        self.apply(&message, batch, true);
         self.tell_standing();
         Ok(())
     }
@@ -300,14 +308,17 @@ impl<'a, V: View> Follower<'a, V> {
     }
 
     /// Applies a batch whose number the cursor has just taken.
-    fn apply(&mut self, message: &Message, live: bool) {
+    fn apply(&mut self, message: &Message, batch: Result<Batch, DecodeError>, live: bool) {
         self.metrics.received(message.payload.len());
         self.base.get_or_insert(message.seq);
         self.print = xxh3_64(&message.payload);
-        let batch = match kv_wire::decode(&message.payload) {
+        let batch = match batch {
             Ok(batch) => batch,
             Err(error) => {
                 self.metrics.unreadable();
+                // What it took out of the cache is still held.
+                self.view.clear();
+                self.metrics.clear();
                 self.unread(message.seq, &error.to_string());
                 return;
             }

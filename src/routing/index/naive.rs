@@ -49,6 +49,11 @@ impl NaiveIndex {
         self.held.get(&slot).map_or(0, |keys| keys.len() as u64)
     }
 
+    pub(super) fn keys(&self, slot: u32) -> Vec<BlockKey> {
+        let held = self.held.get(&slot);
+        held.map_or_else(Vec::new, |keys| keys.keys().copied().collect())
+    }
+
     pub(super) fn distinct(&self) -> usize {
         self.held
             .values()

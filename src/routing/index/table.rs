@@ -100,6 +100,15 @@ impl Table {
         }
     }
 
+    /// Appends the keys whose sets have this member to `keys`, in no order.
+    pub(super) fn keys_of(&self, sets: &Sets, bit: u32, keys: &mut Vec<BlockKey>) {
+        let held = self
+            .rows
+            .iter()
+            .filter(|row| row.key != 0 && sets.has(row.set, bit));
+        keys.extend(held.map(|row| BlockKey(row.key)));
+    }
+
     fn clear_at(&mut self, sets: &mut Sets, place: usize, bit: u32) -> bool {
         let before = self.rows[place].set;
         let after = sets.without(before, bit);

@@ -112,6 +112,7 @@ fn agrees(sources: usize, steps: &[Step]) {
                 let id = closed[n % closed.len()];
                 assert!(index.write(id).is_none());
                 assert_eq!(index.blocks(id), 0);
+                assert!(index.keys(id).is_empty());
                 index.close(id);
             }
             Step::Lookup(keys) => {
@@ -124,6 +125,11 @@ fn agrees(sources: usize, steps: &[Step]) {
         for id in open.iter().chain(&lower) {
             assert_eq!(index.blocks(*id), naive.blocks(id.slot));
         }
+    }
+    for id in &open {
+        let mut keys = index.keys(*id);
+        keys.sort_unstable();
+        assert_eq!(keys, naive.keys(id.slot));
     }
 }
 

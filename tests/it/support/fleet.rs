@@ -19,7 +19,7 @@ use tempfile::TempDir;
 
 use self::echo::Echo;
 use self::engine::{Engine, Home};
-use self::setup::merge;
+pub(crate) use self::setup::merge;
 pub(crate) use self::setup::{INSTANT, Setup};
 use super::envoy::Envoy;
 use super::envoy_config::EnvoyConfig;
@@ -42,7 +42,7 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    fn new(settings: &Value, flags: Vec<&'static str>) -> Self {
+    pub(crate) fn new(settings: &Value, flags: Vec<&'static str>) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let files = Self { folder, flags };
         std::fs::write(files.settings(), settings.to_string()).expect("a temporary file");

@@ -9,10 +9,10 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use warmpath::routing::block::{Scope, Sequence};
 use warmpath::routing::cache::{CacheView, FeedState};
+use warmpath::routing::cost::Tiers;
 use warmpath::routing::endpoint::{Endpoint, EndpointName, ReportOutcome};
 use warmpath::routing::event::{EngineHash, KvEvent, Medium, Stored};
 use warmpath::routing::model::{Model, ModelFiles};
-use warmpath::routing::cost::Tiers;
 use warmpath::routing::router::{self, Ask, Decision, Policy, Router};
 use warmpath::tokens::{Provenance, Settings, TokenSource, Tokens};
 

@@ -5,6 +5,7 @@ use super::super::replay::{Replay, ReplayError, Reply};
 use super::super::socket::{Link, Lost, Message};
 use super::Follower;
 use crate::feeds::kv_cursor::Step;
+use crate::feeds::kv_wire;
 use crate::metrics::events::ReplayOutcome;
 use crate::routing::cache::FeedState;
 use tokio::time::Instant;
@@ -215,7 +216,7 @@ impl<V: View> Follower<'_, V> {
             }
         }
         self.quiet.heard(Instant::now());
-        self.apply(message, false);
+        self.apply(message, kv_wire::decode(&message.payload), false);
         Ok(())
     }
 }

@@ -105,6 +105,11 @@ impl Engine {
         }
     }
 
+    /// The next life has other settings.
+    pub(crate) fn change(&mut self, change: impl FnOnce(&mut Settings)) {
+        change(&mut self.settings);
+    }
+
     /// Starts again with nothing in its cache, at the same addresses.
     pub(crate) async fn restart(&mut self) {
         let start = async || match engine::start(self.settings.clone()).await {

@@ -144,7 +144,7 @@ impl Setup {
 }
 
 /// Puts `over` on `value`, object by object.
-pub(super) fn merge(value: &mut Value, over: Value) {
+pub(crate) fn merge(value: &mut Value, over: Value) {
     match (value, over) {
         (Value::Object(fields), Value::Object(over)) => {
             for (key, over) in over {
