@@ -233,7 +233,6 @@ impl<'a, V: View> Follower<'a, V> {
         loop {
             // One that cannot be read may be whole in the engine's ring, as one that was lost on the way.
             if batch.is_err() && !tried && self.source.replay.is_some() && !self.unanswered {
-                self.metrics.unreadable();
                 tried = true;
                 self.recover(link).await?;
                 continue;
@@ -247,7 +246,10 @@ impl<'a, V: View> Follower<'a, V> {
             match self.cursor.observe_live(seq) {
                 Step::Contiguous => break,
                 Step::Duplicate => {
-                    self.metrics.duplicate();
+                    match batch {
+                        Ok(_) => self.metrics.duplicate(),
+                        Err(_) => self.metrics.unreadable(),
+                    }
                     self.tell_standing();
                     return Ok(());
                 }
