@@ -11,6 +11,7 @@ mod events;
 mod lives;
 mod odd;
 mod replay;
+mod truth;
 
 use serde_json::{Value, json};
 
