@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use tracing::{debug, info, warn};
 
-use self::flight::{PickedFlight, Proof};
+use self::flight::PickedFlight;
 use self::routable::routable;
 use crate::decisions::{Decisions, Picked, Understood, shortened};
 use crate::extproc::pick::{Pick, Rejection, RequestBody, RequestHead};
@@ -130,17 +130,13 @@ impl Picker {
             took,
         });
         PickedFlight::new(
+            self,
             destination,
             decision.reservation,
             record,
-            Arc::clone(&self.metrics),
             series,
-            Arc::clone(&self.rebuild),
             picked_at,
-            provenance.map(|provenance| Proof {
-                tokens: Arc::clone(&self.tokens),
-                provenance,
-            }),
+            provenance,
         )
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tracing::{info, warn};
 
-use super::Wake;
+use super::{Picker, Wake};
 use crate::decisions::{Record, Understood};
 use crate::extproc::pick::{Flight, Usage};
 use crate::metrics::picks::{Ended, EndpointSeries, PickMetrics, Prediction};
@@ -30,29 +30,32 @@ pub struct PickedFlight {
 }
 
 /// Who made the request's token ids, and who wants to know what its engine stored of them.
-pub(super) struct Proof {
-    pub(super) tokens: Arc<Tokens>,
-    pub(super) provenance: Provenance,
+struct Proof {
+    tokens: Arc<Tokens>,
+    provenance: Provenance,
 }
 
 impl PickedFlight {
     pub(super) fn new(
+        picker: &Picker,
         destination: String,
         reservation: Reservation,
         record: Arc<Record>,
-        metrics: Arc<PickMetrics>,
         series: Option<Arc<EndpointSeries>>,
-        rebuild: Wake,
         picked_at: Instant,
-        proof: Option<Proof>,
+        provenance: Option<Provenance>,
     ) -> Self {
+        let proof = provenance.map(|provenance| Proof {
+            tokens: Arc::clone(&picker.tokens),
+            provenance,
+        });
         Self {
             destination,
             reservation: Some(reservation),
             record,
-            metrics,
+            metrics: Arc::clone(&picker.metrics),
             series,
-            rebuild,
+            rebuild: Arc::clone(&picker.rebuild),
             picked_at,
             ended: Ended::Cut,
             proof,

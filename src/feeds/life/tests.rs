@@ -69,7 +69,10 @@ fn pick(world: &Audience, prompt: u32, now: Instant) -> Decision {
         now,
         chance: 1,
     };
-    world.router.pick(&prepared, &ask).unwrap()
+    let mut decision = world.router.pick(&prepared, &ask).unwrap();
+    // Only what was computed is taken to be cached.
+    decision.reservation.prefilled(now);
+    decision
 }
 
 fn finding(outcome: ReportOutcome) -> Finding {

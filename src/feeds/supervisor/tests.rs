@@ -267,7 +267,8 @@ fn send(world: &World) -> u64 {
         now: Instant::now(),
         chance: 1,
     };
-    let decision = world.router.pick(&prepared, &ask).unwrap();
+    let mut decision = world.router.pick(&prepared, &ask).unwrap();
+    decision.reservation.prefilled(ask.now);
     decision.cached.get()
 }
 

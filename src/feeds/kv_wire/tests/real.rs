@@ -82,29 +82,44 @@ fn expected(event: &Value) -> KvEvent {
             medium,
             group,
         }),
-        "BlockStored" => KvEvent::Stored(Stored {
-            hashes: hashes(field("block_hashes").expect("hashes")),
-            parent: field("parent_block_hash").map(hash),
-            tokens: field("token_ids")
-                .and_then(Value::as_array)
-                .expect("tokens")
-                .iter()
-                .map(|t| u32::try_from(t.as_u64().expect("id")).expect("u32"))
-                .collect(),
-            opaque_tokens: false,
-            block_size: u32::try_from(field("block_size").and_then(Value::as_u64).expect("size"))
+        "BlockStored" => {
+            let hashes = hashes(field("block_hashes").expect("hashes"));
+            KvEvent::Stored(Stored {
+                parent: field("parent_block_hash").map(hash),
+                tokens: field("token_ids")
+                    .and_then(Value::as_array)
+                    .expect("tokens")
+                    .iter()
+                    .map(|t| u32::try_from(t.as_u64().expect("id")).expect("u32"))
+                    .collect(),
+                opaque_tokens: false,
+                block_size: u32::try_from(
+                    field("block_size").and_then(Value::as_u64).expect("size"),
+                )
                 .expect("u32"),
-            lora_name: field("lora_name")
-                .and_then(Value::as_str)
-                .map(str::to_owned),
-            extras: Vec::new(),
-            medium,
-            group,
-            indexable_group: matches!(
-                field("kv_cache_spec_kind").and_then(Value::as_str),
-                None | Some("full_attention")
-            ),
-        }),
+                lora_name: field("lora_name")
+                    .and_then(Value::as_str)
+                    .map(str::to_owned),
+                // An adapter that has only a number leaves its blocks without a key.
+                extras: match (field("lora_id"), field("lora_name")) {
+                    (Some(_), None) => {
+                        let unknown = BlockExtra {
+                            unknown: true,
+                            ..BlockExtra::default()
+                        };
+                        vec![unknown; hashes.len()]
+                    }
+                    _ => Vec::new(),
+                },
+                hashes,
+                medium,
+                group,
+                indexable_group: matches!(
+                    field("kv_cache_spec_kind").and_then(Value::as_str),
+                    None | Some("full_attention")
+                ),
+            })
+        }
         other => panic!("type {other}"),
     }
 }

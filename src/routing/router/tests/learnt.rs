@@ -337,7 +337,8 @@ fn losing_events_leaves_what_was_sent_and_a_clear_does_not() {
             text: vec![b'x'; 1_600],
         }];
         let prepared = pool.router.prepare(&sequences, &Scope::default());
-        let decision = pool.router.pick(&prepared, &pool.ask(5)).unwrap();
+        let mut decision = pool.router.pick(&prepared, &pool.ask(5)).unwrap();
+        decision.reservation.prefilled(pool.now);
         decision.cached.get()
     };
     assert_eq!(text(&pool), 0);

@@ -19,7 +19,8 @@ fn ask(
     is_stored: bool,
 ) -> (u64, Option<TrustChange>) {
     pool.now += Duration::from_secs(2);
-    let decision = pool.pick_on(0, tokens);
+    let mut decision = pool.pick_on(0, tokens);
+    decision.reservation.prefilled(pool.now);
     if is_stored {
         let from = usize::try_from(cached / 16).unwrap();
         pool.store(0, tokens, from);
