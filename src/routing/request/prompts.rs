@@ -4,7 +4,7 @@ use minijinja::Value;
 use minijinja::value::ValueKind;
 
 use super::body::Fields;
-use super::{Content, Inexact, chat};
+use super::{Api, Content, Inexact, chat};
 
 /// The prompts of a completions or embeddings body. Each is a request of its own to the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,11 +44,13 @@ pub struct Truncation {
     pub keep: Option<u32>,
     /// The side the request names.
     pub side: Option<Side>,
+    /// Tokens of an answer that the request asks for, if it says: engines leave room for them, or for one.
+    pub output: Option<u32>,
 }
 
 impl Truncation {
     /// What the body asks for, `None` when it does not ask.
-    pub(super) fn read(fields: &Fields) -> Result<Option<Self>, Inexact> {
+    pub(super) fn read(fields: &Fields, api: Api) -> Result<Option<Self>, Inexact> {
         let expected = "a number of tokens, or -1";
         let Some(keep) = present(fields.truncate_prompt_tokens.as_ref()) else {
             return Ok(None);
@@ -74,8 +76,26 @@ impl Truncation {
                 });
             }
         };
-        Ok(Some(Self { keep, side }))
+        let output = match api {
+            Api::Embeddings => Some(0),
+            Api::Completions if fields.max_tokens.is_none() => Some(DEFAULT_COMPLETION_TOKENS),
+            _ => {
+                let newer = present(fields.max_completion_tokens.as_ref());
+                output(newer.or(present(fields.max_tokens.as_ref())))
+            }
+        };
+        Ok(Some(Self { keep, side, output }))
     }
+}
+
+/// vLLM's default for plain completions.
+const DEFAULT_COMPLETION_TOKENS: u32 = 16;
+
+/// A number of tokens to answer with.
+pub(super) fn output(field: Option<&Value>) -> Option<u32> {
+    field
+        .and_then(Value::as_i64)
+        .and_then(|tokens| u32::try_from(tokens).ok())
 }
 
 /// A field that is there and not `null`.

@@ -80,7 +80,8 @@ fn chat_fields_are_read() {
         chat.truncation,
         Some(Truncation {
             keep: Some(7),
-            side
+            side,
+            output: None,
         })
     );
 }
@@ -134,16 +135,6 @@ fn log_probabilities_of_the_prompt_keep_the_engine_from_its_cache() {
 fn what_an_engine_may_accept_is_left_to_it_with_the_reason() {
     let message = r#""messages": [{"role": "user", "content": "a"}]"#;
     for (api, body, reason) in [
-        (
-            Api::Responses,
-            r#"{"input": "a"}"#.to_owned(),
-            "api_converted_by_engine",
-        ),
-        (
-            Api::Messages,
-            format!("{{{message}}}"),
-            "api_converted_by_engine",
-        ),
         (
             Api::Chat,
             format!(r#"{{{message}, "chat_template": "x"}}"#),
