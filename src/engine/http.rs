@@ -2,11 +2,14 @@
 
 mod answer;
 mod body;
+mod converted;
 mod embed;
 mod error;
 mod generate;
 mod info;
+mod messages;
 mod metrics;
+mod responses;
 mod shape;
 mod tokenize;
 
@@ -50,6 +53,8 @@ pub(super) fn router(app: Arc<App>) -> Router {
         .route("/v1/chat/completions", post(generate::chat))
         .route("/v1/completions", post(generate::completions))
         .route("/v1/embeddings", post(embed::embeddings))
+        .route("/v1/messages", post(messages::messages))
+        .route("/v1/responses", post(responses::responses))
         .route("/tokenize", post(tokenize::tokenize))
         .route("/detokenize", post(tokenize::detokenize))
         .route("/v1/models", get(info::models))

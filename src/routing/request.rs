@@ -20,7 +20,8 @@ mod text;
 use minijinja::Value;
 
 pub use chat::Chat;
-pub use convert::{Target as ConversionTarget, TemplateFacts};
+pub use convert::{Target as ConversionTarget, TemplateFacts, Version};
+pub use json::to_json;
 pub(in crate::routing) use json::value_of as json_value;
 pub use messages::Messages;
 pub(in crate::routing) use prompts::list;

@@ -121,10 +121,8 @@ fn prompts_are_cut_as_the_engine_cuts_them() {
     assert_eq!(cut(generate, r#""truncate_prompt_tokens": 0"#), [0; 0]);
     let right = r#""truncate_prompt_tokens": 3, "truncation_side": "right""#;
     assert_eq!(cut(generate, right), [1, 2, 3]);
-    assert_eq!(
-        cut(generate, r#""truncate_prompt_tokens": -1"#),
-        [3, 4, 5, 6, 7, 8, 9]
-    );
+    let to_context = r#""truncate_prompt_tokens": -1, "max_tokens": 1"#;
+    assert_eq!(cut(generate, to_context), [3, 4, 5, 6, 7, 8, 9]);
     assert_eq!(
         cut(embed, r#""truncate_prompt_tokens": -1"#),
         [1, 2, 3, 4, 5, 6, 7, 8]

@@ -5,11 +5,6 @@ use crate::routing::tokenize::Tokenizer;
 
 use super::{Model, RenderContext, TokensError, Unfit};
 
-/// Since this version a prompt is cut to one token below the context (vLLM's `vllm/renderers/params.py`).
-const LEAVES_ROOM_FOR_ONE: (u32, u32) = (0, 32);
-/// Since this version (older ones were not read), and before that, to what the answer leaves of it.
-const LEAVES_ROOM_FOR_ALL: (u32, u32) = (0, 20);
-
 /// A cut, resolved: how many tokens stay, and on which side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cut {
@@ -30,29 +25,17 @@ impl Model {
         let Some(truncation) = truncation else {
             return Ok(Cut { keep: None, side });
         };
-        let keep = match truncation.keep {
-            Some(keep) => keep,
-            None => room(truncation, context)?,
-        };
+        if truncation.keep.is_none() && context.max_model_len.is_none() {
+            return Err(TokensError::ContextLength);
+        }
+        let keep = truncation
+            .kept(context.max_model_len, context.engine_version)
+            .ok_or(Unfit::UnknownVersion("what is cut to the context length"))?;
         Ok(Cut {
             keep: Some(usize::try_from(keep).unwrap_or(usize::MAX)),
             side: truncation.side.unwrap_or(side),
         })
     }
-}
-
-/// What the context takes. Newer engines leave room for one token of an answer, older ones for all that the request
-/// asks for.
-fn room(truncation: Truncation, context: &RenderContext) -> Result<u32, TokensError> {
-    let whole = context.max_model_len.ok_or(TokensError::ContextLength)?;
-    let left_free = match (truncation.output, context.engine_version) {
-        (Some(0), _) => 0,
-        (_, Some(version)) if version >= LEAVES_ROOM_FOR_ONE => 1,
-        (output, Some(version)) if version >= LEAVES_ROOM_FOR_ALL => output.unwrap_or(0),
-        (Some(1), _) => 1,
-        _ => return Err(Unfit::UnknownVersion("what is cut to the context length").into()),
-    };
-    Ok(whole.saturating_sub(left_free))
 }
 
 impl Cut {

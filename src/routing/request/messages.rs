@@ -28,8 +28,10 @@ const READS_TOOL_RESULTS: Version = (0, 17);
 const SHOWS_DEFER_LOADING: Version = (0, 21);
 /// Since this version `output_config.effort` counts, and an empty system prompt leaves no message behind.
 const READS_OUTPUT_CONFIG: Version = (0, 23);
-/// Since this version `strict` of a tool is shown to the template, and system messages among the others keep their
-/// place where the template allows it.
+/// Since this version system messages among the others keep their place where the template allows it, and go to the
+/// front where it does not.
+const PLACES_SYSTEM: Version = (0, 24);
+/// Since this version `strict` of a tool is shown to the template.
 const SHOWS_STRICT: Version = (0, 24);
 /// Since this version `cache_salt` is read.
 const READS_SALT: Version = (0, 27);
@@ -137,9 +139,8 @@ impl Messages {
         let keeps_empty = conversation.empty_user
             && !target.is_since(EMPTY_USER_DROPPED, "messages that hold tools' answers only")?;
         let merges = conversation.system_within && {
-            target.since(READS_OUTPUT_CONFIG, "system messages in /v1/messages")?;
-            !target.is_since(SHOWS_STRICT, "system messages in /v1/messages")?
-                || target.template()?.system_first()
+            target.since(PLACES_SYSTEM, "system messages in /v1/messages")?;
+            target.template()?.system_first()
         };
         let mut messages: Vec<Value> = Vec::with_capacity(conversation.turns.len() + 1);
         let mut system = self.system(target)?;

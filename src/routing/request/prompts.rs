@@ -4,6 +4,7 @@ use minijinja::Value;
 use minijinja::value::ValueKind;
 
 use super::body::Fields;
+use super::convert::Version;
 use super::{Api, Content, Inexact, chat};
 
 /// The prompts of a completions or embeddings body. Each is a request of its own to the engine.
@@ -48,7 +49,28 @@ pub struct Truncation {
     pub output: Option<u32>,
 }
 
+/// Since this version a prompt is cut to one token below the context (vLLM's `vllm/renderers/params.py`).
+const LEAVES_ROOM_FOR_ONE: Version = (0, 32);
+/// Since this version (older ones were not read), and before that, to what the answer leaves of it.
+const LEAVES_ROOM_FOR_ALL: Version = (0, 20);
+
 impl Truncation {
+    /// How many tokens of a prompt an engine of that version keeps, given the context's length; `None` where that
+    /// is not known.
+    pub fn kept(&self, context: Option<u32>, version: Option<Version>) -> Option<u32> {
+        if self.keep.is_some() {
+            return self.keep;
+        }
+        let left_free = match (self.output, version) {
+            (Some(0), _) => 0,
+            (_, Some(version)) if version >= LEAVES_ROOM_FOR_ONE => 1,
+            (output, Some(version)) if version >= LEAVES_ROOM_FOR_ALL => output.unwrap_or(0),
+            (Some(1), _) => 1,
+            _ => return None,
+        };
+        Some(context?.saturating_sub(left_free))
+    }
+
     /// What the body asks for, `None` when it does not ask.
     pub(super) fn read(fields: &Fields, api: Api) -> Result<Option<Self>, Inexact> {
         let expected = "a number of tokens, or -1";

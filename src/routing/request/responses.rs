@@ -15,15 +15,17 @@ use super::prompts::{Side, Truncation, list, output, present};
 use super::{Content, Inexact};
 
 /// Since this version items that make one turn of the assistant are one message, in the way known here.
-const MERGES_ITEMS: Version = (0, 25);
+const MERGES_ITEMS: Version = (0, 22);
+/// Since this version the same holds for an assistant's messages that are sent as a text or in a client's parts.
+const MERGES_PLAIN_MESSAGES: Version = (0, 25);
 /// Since this version tools are shown as chat tools are, and tools that are no functions are left out.
 const SHOWS_FUNCTIONS_ONLY: Version = (0, 27);
 /// Since this version tools with free text are shown as functions with one argument.
 const KNOWS_CUSTOM_TOOLS: Version = (0, 32);
 /// Since this version `chat_template_kwargs` is read.
 const READS_TEMPLATE_KWARGS: Version = (0, 22);
-/// Older versions prepare this API's prompts in ways that were not read.
-const OLDEST: Version = (0, 16);
+/// Older versions are few, and differ in small things (a template is shown an empty list of tools where there are none).
+const OLDEST: Version = (0, 20);
 
 /// A body of `/v1/responses`.
 #[derive(Clone, Debug)]
@@ -118,6 +120,7 @@ enum Draft {
 struct Drafts {
     messages: Vec<Draft>,
     merges: bool,
+    merges_plain: bool,
     custom: bool,
 }
 
@@ -144,6 +147,10 @@ impl Responses {
         let drafts = self.drafts()?;
         if drafts.merges {
             target.since(MERGES_ITEMS, "items of the assistant in /v1/responses")?;
+        }
+        if drafts.merges_plain {
+            let what = "an assistant's messages in /v1/responses";
+            target.since(MERGES_PLAIN_MESSAGES, what)?;
         }
         if drafts.custom {
             target.since(KNOWS_CUSTOM_TOOLS, "custom tool calls in /v1/responses")?;
@@ -367,7 +374,11 @@ impl Drafts {
                 // A text alone, after somebody else's message, is read alike by all versions.
                 let is_text = content.as_str().is_some();
                 let follows = matches!(self.messages.last(), Some(Draft::Assistant(_)));
-                self.merges |= follows || !is_text;
+                if is_output_message(item) {
+                    self.merges = true;
+                } else {
+                    self.merges_plain |= follows || !is_text;
+                }
                 let text = if is_text {
                     content
                 } else {
