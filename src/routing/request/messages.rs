@@ -24,7 +24,7 @@ const EMPTY_USER_DROPPED: Version = (0, 20);
 const READS_TEMPLATE_KWARGS: Version = (0, 20);
 /// Older versions make something else of tools' answers.
 const READS_TOOL_RESULTS: Version = (0, 17);
-/// Since this version `defer_loading` of a tool is shown to the template.
+/// Since this version `defer_loading` of a tool is shown to the template, and so are names of such tools.
 const SHOWS_DEFER_LOADING: Version = (0, 21);
 /// Since this version `output_config.effort` counts, and an empty system prompt leaves no message behind.
 const READS_OUTPUT_CONFIG: Version = (0, 23);
@@ -165,6 +165,11 @@ impl Messages {
                     messages.push(Value::from_pairs([("role", Value::from("user"))]));
                 }
                 Turn::EmptyUser => {}
+                Turn::References(message) => {
+                    if target.is_since(SHOWS_DEFER_LOADING, "tool_reference in /v1/messages")? {
+                        messages.push(message);
+                    }
+                }
                 Turn::Message(message) => messages.push(message),
             }
         }
@@ -353,6 +358,8 @@ enum Turn {
     System(String),
     /// What tools' answers leave of the message that brought them.
     EmptyUser,
+    /// Names of tools in a tool's answer.
+    References(Value),
     Message(Value),
 }
 
@@ -464,20 +471,22 @@ impl Conversation {
                         texts.push(text.as_str().unwrap_or_default().to_owned());
                     }
                     Some("image") => pictures.push(picture(item)?),
-                    Some("tool_reference") => references.push(item.clone()),
+                    Some("tool_reference") => references.extend(reference(item)),
                     // The engine passes over the rest.
                     _ => {}
                 }
             }
         }
         let text = Value::from(texts.join("\n"));
-        self.turns.push(Turn::Message(tool_message(id, text)));
+        self.turns
+            .push(Turn::Message(tool_message(id.clone(), text)));
         if !pictures.is_empty() {
             let pictures = message("user", Value::from(pictures));
             self.turns.push(Turn::Message(pictures));
         }
         if !references.is_empty() {
-            return Err(Inexact::Foreign("tool_reference".to_owned()));
+            let references = tool_message(id, Value::from(references));
+            self.turns.push(Turn::References(references));
         }
         Ok(())
     }
@@ -549,6 +558,14 @@ fn picture(block: &Value) -> Result<Value, Inexact> {
     Ok(image_part(Value::from(format!(
         "data:{kind};base64,{data}"
     ))))
+}
+
+/// The name of a tool in a tool's answer.
+fn reference(item: &Value) -> Option<Value> {
+    let name = |field: &str| text_field(item, field).filter(Value::is_true);
+    let name = name("tool_name").or_else(|| name("name"))?;
+    let kind = Value::from("tool_reference");
+    Some(Value::from_pairs([("type", kind), ("name", name)]))
 }
 
 /// One text alone is handed on as a text, more as parts, nothing as nothing.

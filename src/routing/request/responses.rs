@@ -16,7 +16,8 @@ use super::{Content, Inexact};
 
 /// Since this version items that make one turn of the assistant are one message, in the way known here.
 const MERGES_ITEMS: Version = (0, 22);
-/// Since this version the same holds for an assistant's messages that are sent as a text or in a client's parts.
+/// Since this version the same holds for an assistant's messages that are sent as a text or in a client's parts, and
+/// calls may name a namespace.
 const MERGES_PLAIN_MESSAGES: Version = (0, 25);
 /// Since this version tools are shown as chat tools are, and tools that are no functions are left out.
 const SHOWS_FUNCTIONS_ONLY: Version = (0, 27);
@@ -312,6 +313,7 @@ impl Drafts {
                 let mut name = text("name")?;
                 if let Some(namespace) = text_field(item, "namespace").filter(Value::is_true) {
                     name = in_namespace(&namespace, &name);
+                    self.merges_plain = true;
                 }
                 self.call(tool_call(text("call_id")?, name, text("arguments")?));
             }

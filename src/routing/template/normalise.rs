@@ -120,8 +120,11 @@ fn prepare(message: &Value, role: &str, target: Target) -> Result<Value, Unfit> 
         content::drop_billing_line(&mut content, target.version)?;
     }
     let content = match (target.format, role) {
-        // Templates handle a tool's answer as a string, whatever they do for other roles.
-        (ContentFormat::Parts, "tool") => Value::from(joined(&content)),
+        // Templates handle a tool's answer as a string, whatever they do for other roles; names of tools they are
+        // meant to look at.
+        (ContentFormat::Parts, "tool") if !content.iter().any(|part| part.is_reference) => {
+            Value::from(joined(&content))
+        }
         (ContentFormat::Parts, _) => content.into_iter().map(Part::into_value).collect(),
         (ContentFormat::String, _) => match content.as_slice() {
             [Part { text, .. }] => text.clone(),

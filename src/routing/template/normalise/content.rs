@@ -11,10 +11,12 @@ const BILLING_LINE_DROPPED: Version = (0, 32);
 /// How that line starts; the rest differs with each request.
 const BILLING_LINE: &str = "x-anthropic-billing-header";
 
-/// A text part; `extra` are its fields that the API does not define.
+/// A text part, or the name of a tool that the template is to show in full.
 pub(super) struct Part {
     pub(super) text: Value,
+    /// Fields that the API does not define.
     extra: Vec<(Value, Value)>,
+    pub(super) is_reference: bool,
 }
 
 impl Part {
@@ -22,6 +24,7 @@ impl Part {
         Self {
             text,
             extra: Vec::new(),
+            is_reference: false,
         }
     }
 
@@ -30,6 +33,10 @@ impl Part {
     }
 
     pub(super) fn into_value(self) -> Value {
+        if self.is_reference {
+            let kind = Value::from("tool_reference");
+            return Value::from_pairs([("type", kind), ("name", self.text)]);
+        }
         let known = [
             (Value::from("type"), Value::from("text")),
             (Value::from("text"), self.text),
@@ -109,6 +116,7 @@ fn part(item: &Value) -> Result<Option<Part>, Unfit> {
         "text" | "input_text" | "output_text" => attr("text"),
         "refusal" => attr("refusal"),
         "thinking" => attr("thinking"),
+        "tool_reference" => attr("name"),
         other => return Err(Unfit::Media(other.to_owned())),
     };
     if (text.is_none() || text.is_undefined()) && matches!(kind, "text" | "refusal") {
@@ -126,7 +134,11 @@ fn part(item: &Value) -> Result<Option<Part>, Unfit> {
         .flatten()
         .filter(|(key, _)| !PART_FIELDS.contains(&key.as_str().unwrap_or_default()))
         .collect();
-    Ok(Some(Part { text, extra }))
+    Ok(Some(Part {
+        text,
+        extra,
+        is_reference: kind == "tool_reference",
+    }))
 }
 
 /// Drops the first line of system texts that Claude Code changes with each request.
