@@ -63,6 +63,11 @@ impl Target<'_> {
     }
 }
 
+/// A shape that is not known.
+pub(super) const fn shape(field: &'static str, expected: &'static str) -> Inexact {
+    Inexact::Shape { field, expected }
+}
+
 /// A field of an object, unless it is absent or `null`.
 pub(super) fn field(object: &Value, name: &str) -> Option<Value> {
     let value = object.get_attr(name).ok()?;
