@@ -103,7 +103,7 @@ impl Truncation {
             Api::Completions if fields.max_tokens.is_none() => Some(DEFAULT_COMPLETION_TOKENS),
             _ => {
                 let newer = present(fields.max_completion_tokens.as_ref());
-                output(newer.or(present(fields.max_tokens.as_ref())))
+                output(newer.or_else(|| present(fields.max_tokens.as_ref())))
             }
         };
         Ok(Some(Self { keep, side, output }))

@@ -1,5 +1,7 @@
 //! Templates: Python's printing, the special blocks, and the preparation of messages.
 
+mod by_version;
+
 use proptest::prelude::*;
 use serde_json::Value as Json;
 
@@ -338,61 +340,6 @@ fn tools_get_their_known_fields_in_order() {
             .ends_with(r#""strict": true, "x": 1}}]"#)
     );
     assert!(list(None, extra).is_err());
-}
-
-/// As `FunctionDefinition` and `ChatCompletionToolsParam` of those releases print them.
-#[test]
-fn unusual_fields_of_tools_follow_the_engines_version() {
-    let shown = |version, function: &str, beside: &str| {
-        let list =
-            format!(r#"[{{"type": "function", "function": {{"name": "f"{function}}}{beside}}}]"#);
-        let shown = tools(&json_value(&list).unwrap(), version)
-            .map(|t| render_json(&t))
-            .ok()?;
-        let (start, rest) = shown.split_once(r#""parameters": null"#).unwrap();
-        assert_eq!(
-            start,
-            r#"[{"type": "function", "function": {"name": "f", "description": null, "#
-        );
-        Some(rest.to_owned())
-    };
-    let text = |text: &str| Some(text.to_owned());
-    let strict_null = r#", "strict": null"#;
-    assert_eq!(
-        shown(Some((0, 23)), strict_null, ""),
-        text(r#", "strict": null}}]"#)
-    );
-    assert_eq!(shown(Some((0, 24)), strict_null, ""), text("}}]"));
-    assert_eq!(shown(None, strict_null, ""), None);
-    assert_eq!(
-        shown(None, r#", "strict": true"#, ""),
-        text(r#", "strict": true}}]"#)
-    );
-    let mixed = r#", "x": 1, "strict": true"#;
-    assert_eq!(
-        shown(Some((0, 20)), mixed, ""),
-        text(r#", "x": 1, "strict": true}}]"#)
-    );
-    assert_eq!(
-        shown(Some((0, 26)), mixed, ""),
-        text(r#", "strict": true, "x": 1}}]"#)
-    );
-    assert_eq!(
-        shown(Some((0, 27)), mixed, ""),
-        text(r#", "strict": true}}]"#)
-    );
-    let defers = r#", "defer_loading": true"#;
-    let twice = r#", "defer_loading": true}, "defer_loading": true}]"#;
-    assert_eq!(shown(Some((0, 31)), "", defers), text(twice));
-    assert_eq!(
-        shown(Some((0, 20)), "", defers),
-        text(r#"}, "defer_loading": true}]"#)
-    );
-    assert_eq!(
-        shown(Some((0, 26)), "", r#", "y": 2"#),
-        text(r#"}, "y": 2}]"#)
-    );
-    assert_eq!(shown(Some((0, 27)), "", r#", "y": 2"#), text("}}]"));
 }
 
 fn json() -> impl Strategy<Value = Json> {

@@ -230,7 +230,7 @@ fn text_part(block: &Value) -> Option<Value> {
 
 fn picture(block: &Value) -> Result<Value, Inexact> {
     let expected = shape("messages[].content[].source", "a picture's data or address");
-    let source = field(block, "source").ok_or(expected.clone())?;
+    let source = field(block, "source").ok_or_else(|| expected.clone())?;
     let of = |name: &str| text_field(&source, name);
     if of("type").is_some_and(|kind| kind.as_str() == Some("url")) {
         return of("url").map(image_part).ok_or(expected);

@@ -55,7 +55,7 @@ fn flat_function(tool: &Value, namespace: Option<&Value>) -> Result<Value, Inexa
     {
         return Err(shape("tools[].parameters", "an object"));
     }
-    let name = namespace.map_or(name.clone(), |namespace| in_namespace(namespace, &name));
+    let name = namespace.map_or_else(|| name.clone(), |namespace| in_namespace(namespace, &name));
     let absent = || Value::from(());
     let always = [
         ("name", name),

@@ -17,6 +17,8 @@ pub(super) struct Part {
     /// Fields that the API does not define.
     extra: Vec<(Value, Value)>,
     pub(super) is_reference: bool,
+    /// Sent as a plain text or as a part of the type `text`, which is where engines look for a billing line.
+    is_text: bool,
 }
 
 impl Part {
@@ -25,6 +27,7 @@ impl Part {
             text,
             extra: Vec::new(),
             is_reference: false,
+            is_text: true,
         }
     }
 
@@ -138,6 +141,7 @@ fn part(item: &Value) -> Result<Option<Part>, Unfit> {
         text,
         extra,
         is_reference: kind == "tool_reference",
+        is_text: kind == "text",
     }))
 }
 
@@ -146,22 +150,21 @@ pub(super) fn drop_billing_line(
     parts: &mut Vec<Part>,
     version: Option<Version>,
 ) -> Result<(), Unfit> {
-    if !parts
-        .iter()
-        .any(|part| part.as_str().starts_with(BILLING_LINE))
-    {
+    let has_line = |part: &Part| part.is_text && part.as_str().starts_with(BILLING_LINE);
+    if !parts.iter().any(has_line) {
         return Ok(());
     }
     let version = version.ok_or(Unfit::UnknownVersion("the billing line of Claude Code"))?;
     if version < BILLING_LINE_DROPPED {
         return Ok(());
     }
-    for part in parts.iter_mut() {
-        if part.as_str().starts_with(BILLING_LINE) {
-            let rest = part.as_str().split_once('\n').map_or("", |(_, rest)| rest);
-            part.text = Value::from(rest);
+    parts.retain_mut(|part| {
+        if !has_line(part) {
+            return true;
         }
-    }
-    parts.retain(|part| !part.as_str().is_empty());
+        let rest = part.as_str().split_once('\n').map_or("", |(_, rest)| rest);
+        part.text = Value::from(rest);
+        !part.as_str().is_empty()
+    });
     Ok(())
 }
