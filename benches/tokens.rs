@@ -143,5 +143,52 @@ fn large_bodies(c: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, chats, large_bodies);
+/// The same texts as bodies of the APIs that are turned into chats, with a tool, as agents send them.
+fn converted(c: &mut Criterion) {
+    let model = model();
+    let context = RenderContext {
+        engine_version: Some((0, 31)),
+        ..RenderContext::default()
+    };
+    let rng = &mut fastrand::Rng::with_seed(9);
+    let (system, question) = (text(5580, rng), text(1800, rng));
+    let schema = json!({"type": "object", "properties": {"city": {"type": "string"}}});
+    let responses = json!({
+        "model": "qwen3", "instructions": system, "input": [
+            {"role": "user", "content": [{"type": "input_text", "text": question}]},
+            {"type": "function_call", "call_id": "c", "name": "weather", "arguments": "{\"city\": \"Kassel\"}"},
+            {"type": "function_call_output", "call_id": "c", "output": "rain"},
+        ],
+        "tools": [{"type": "function", "name": "weather", "parameters": schema}],
+    });
+    let messages = json!({
+        "model": "qwen3", "max_tokens": 9, "system": [{"type": "text", "text": system}], "messages": [
+            {"role": "user", "content": question},
+            {"role": "assistant", "content": [
+                {"type": "tool_use", "id": "c", "name": "weather", "input": {"city": "Kassel"}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "rain"}]},
+        ],
+        "tools": [{"name": "weather", "input_schema": schema}],
+    });
+    for (name, api, body) in [
+        ("responses", Api::Responses, responses),
+        ("messages", Api::Messages, messages),
+    ] {
+        let body = body.to_string().into_bytes();
+        let parsed = || Request::parse(api, &body).unwrap();
+        let ids = model.sequences(&parsed(), &context).unwrap().remove(0);
+        println!("{name}: {} bytes, {} tokens", body.len(), ids.len());
+        c.bench_function(&format!("parse {name} of 32 KB"), |b| {
+            b.iter(|| black_box(parsed()));
+        });
+        c.bench_function(
+            &format!("parse, convert, render and tokenize {name}, all seen before"),
+            |b| {
+                b.iter(|| model.sequences(&parsed(), &context).unwrap());
+            },
+        );
+    }
+}
+
+criterion_group!(benches, chats, large_bodies, converted);
 criterion_main!(benches);

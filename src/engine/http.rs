@@ -2,12 +2,15 @@
 
 mod answer;
 mod body;
+mod converted;
 mod embed;
 mod error;
 mod generate;
 mod info;
+mod messages;
 mod metrics;
 mod render;
+mod responses;
 mod shape;
 mod sleep;
 mod tokenize;
@@ -52,6 +55,8 @@ pub(super) fn router(app: Arc<App>) -> Router {
         .route("/v1/chat/completions", post(generate::chat))
         .route("/v1/completions", post(generate::completions))
         .route("/v1/embeddings", post(embed::embeddings))
+        .route("/v1/messages", post(messages::messages))
+        .route("/v1/responses", post(responses::responses))
         .route("/tokenize", post(tokenize::tokenize))
         .route("/detokenize", post(tokenize::detokenize))
         .route("/v1/models", get(info::models))

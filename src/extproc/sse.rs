@@ -153,16 +153,19 @@ fn keep(kept: &mut Vec<u8>, text: &[u8], most: usize) {
     kept.extend(text.iter().take(room));
 }
 
+/// vLLM announces a response of the Responses API (`response.created`, `response.in_progress`) before the engine has
+/// begun with it. The first event of the Messages API, `message_start`, it makes of the engine's first output, as with
+/// chats, so that one does tell of a finished prefill.
 fn is_answer(event: &[u8], opening: &[u8]) -> bool {
-    // The Responses API announces a response before it is computed; Anthropic's API has pings.
-    const NOT_YET: [&[u8]; 5] = [
+    const NOT_YET: [&[u8]; 6] = [
         b"error",
         b"ping",
         b"response.created",
-        b"response.queued",
+        b"response.failed",
         b"response.in_progress",
+        b"response.queued",
     ];
-    const NO_ANSWER: [&[u8]; 7] = [
+    const NO_ANSWER: [&[u8]; 8] = [
         b"[DONE]",
         br#"{"error""#,
         br#"{"object":"error""#,
@@ -170,8 +173,12 @@ fn is_answer(event: &[u8], opening: &[u8]) -> bool {
         br#"{"type":"ping""#,
         br#"{"type":"response.created""#,
         br#"{"type":"response.in_progress""#,
+        br#"{"type":"response.queued""#,
     ];
+    // Without its name an event that begins with a whole response may be an announcement. An answer has other events.
+    let unnamed_response = event.is_empty() && opening.starts_with(br#"{"response":{"#);
     !opening.is_empty()
+        && !unnamed_response
         && !NOT_YET.contains(&event.trim_ascii())
         && !NO_ANSWER.iter().any(|start| opening.starts_with(start))
 }
@@ -248,6 +255,40 @@ mod tests {
         ));
         assert!(answers(
             ": hello\n\nevent: ping\ndata: {}\n\nevent: message_start\ndata: {}\n\n"
+        ));
+    }
+
+    /// The first events of both APIs, as vLLM's `vllm/entrypoints/openai/responses/serving.py` and
+    /// `vllm/entrypoints/anthropic/serving.py` send them.
+    #[test]
+    fn announcements_of_a_response_are_told_from_its_first_token() {
+        let created = "event: response.created\ndata: {\"response\":{\"id\":\"resp_1\",\"created_at\":1},\"sequence_number\":0,\"type\":\"response.created\"}\n\n";
+        let progress = created
+            .replace("created\"", "in_progress\"")
+            .replace(".created\n", ".in_progress\n");
+        let queued = created.replace(".created", ".queued");
+        let added = "event: response.output_item.added\ndata: {\"item\":{\"id\":\"msg_1\"},\"output_index\":0}\n\n";
+        let completed = created.replace(".created", ".completed");
+        let announced = format!("{created}{queued}{progress}");
+        assert!(!answers(&announced));
+        assert!(answers(&format!("{announced}{added}")));
+        // An answer without a token.
+        assert!(answers(&format!("{announced}{completed}")));
+        // Some proxies drop the names.
+        let unnamed = |text: &str| {
+            text.lines()
+                .filter(|line| !line.starts_with("event"))
+                .fold(String::new(), |all, line| all + line + "\n")
+        };
+        assert!(!answers(&unnamed(&announced)));
+        assert!(answers(&unnamed(&format!("{announced}{added}"))));
+        let start = "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"chatcmpl-1\"}}\n\n";
+        assert!(!answers(
+            ": keep-alive\n\nevent: ping\ndata: {\"type\":\"ping\"}\n\n"
+        ));
+        assert!(answers(&format!(": keep-alive\n\n{start}")));
+        assert!(!answers(
+            "event: response.failed\ndata: {\"response\":{\"id\":\"resp_1\",\"error\":{}}}\n\n"
         ));
     }
 

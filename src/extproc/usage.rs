@@ -250,6 +250,29 @@ mod tests {
             ),
             figures(9, 3, 8)
         );
+        // vLLM's first event has the whole prompt as input, since it knows no more yet; the last one parts it.
+        assert_eq!(
+            find(
+                r#"{"type":"message_start","message":{"id":"chatcmpl-1","usage":{"output_tokens":0,"input_tokens":41}}}
+                   {"type":"message_delta","delta":{"stop_reason":"end_turn","stop_sequence":null},"usage":{"output_tokens":5,"cache_read_input_tokens":32,"cache_creation_input_tokens":8,"input_tokens":1}}"#
+            ),
+            figures(41, 5, 32)
+        );
+        // vLLM's Responses API: nothing at first, all of it at the end, turn by turn as well.
+        assert_eq!(
+            find(
+                r#"{"response":{"usage":null},"type":"response.created"}
+                   {"response":{"usage":{"input_tokens":41,"input_tokens_details":{"cached_tokens":32,"cache_write_tokens":8,"input_tokens_per_turn":[41],"cached_tokens_per_turn":[32]},"output_tokens":5,"output_tokens_details":{"reasoning_tokens":0,"tool_output_tokens":0,"output_tokens_per_turn":[5],"tool_output_tokens_per_turn":[0]},"total_tokens":46}},"type":"response.completed"}"#
+            ),
+            figures(41, 5, 32)
+        );
+        // What a body's own tools call usage is no usage.
+        assert_eq!(
+            find(
+                r#"{"response":{"tools":[{"parameters":{"properties":{"usage":{"type":"object"}}}}],"usage":null}}"#
+            ),
+            None
+        );
         assert_eq!(
             find(
                 r#"{"object":"list","data":[{"embedding":[0.1,0.2]}],"usage":{"prompt_tokens":9,"total_tokens":9}}"#

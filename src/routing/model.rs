@@ -3,6 +3,7 @@
 //! Exact or not at all: where the ids cannot be known here for certain, the error says why and
 //! somebody else (the engine, an estimate) takes over.
 
+mod converted;
 mod renderer;
 mod templates;
 mod truncate;
@@ -168,6 +169,14 @@ impl Model {
     ) -> Result<Vec<Vec<u32>>, TokensError> {
         match &request.content {
             Content::Chat(chat) => Ok(vec![self.chat(chat, context)?]),
+            Content::Responses(body) => {
+                let chat = self.converted(|target| body.chat(target), context)?;
+                Ok(vec![self.chat(&chat, context)?])
+            }
+            Content::Messages(body) => {
+                let chat = self.converted(|target| body.chat(target), context)?;
+                Ok(vec![self.chat(&chat, context)?])
+            }
             Content::Prompts(prompts) => self.prompts(prompts, context),
             Content::Inexact { why, .. } => Err(why.clone().into()),
         }

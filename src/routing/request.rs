@@ -9,18 +9,25 @@
 
 mod body;
 mod chat;
+mod convert;
 mod json;
+mod messages;
 mod prompts;
 mod python_json;
+mod responses;
 mod text;
 
 use minijinja::Value;
 
 pub use chat::Chat;
+pub use convert::{Target as ConversionTarget, TemplateFacts, Version};
+pub use json::to_json;
 pub(in crate::routing) use json::value_of as json_value;
+pub use messages::Messages;
 pub(in crate::routing) use prompts::list;
 pub use prompts::{Prompt, Prompts, Side, Truncation};
 pub(in crate::routing) use python_json::is_object as is_python_object;
+pub use responses::Responses;
 
 /// Which API a path belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -81,6 +88,10 @@ pub struct Request {
 pub enum Content {
     /// Messages that a chat template renders (chat completions, chat-shaped embeddings).
     Chat(Box<Chat>),
+    /// A body of the Responses API, which the engine turns into a chat.
+    Responses(Box<Responses>),
+    /// A body of the Messages API, which the engine turns into a chat.
+    Messages(Box<Messages>),
     /// Texts or token ids (completions, embeddings).
     Prompts(Prompts),
     /// No exact token ids from here; the values that hold its text, in prompt order, are
@@ -96,9 +107,24 @@ pub enum Content {
 /// Why a body that an engine may accept has no exact token ids here.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Inexact {
-    /// Responses and Messages are turned into a chat by the engine.
-    #[error("the engine converts this API to a chat itself")]
-    Converted,
+    /// A part of the prompt is kept by the engine and named only.
+    #[error("`{0}` stands for what only the engine has")]
+    EngineState(&'static str),
+    /// The reasoning of an earlier turn, in a form that its maker alone reads.
+    #[error("reasoning is encrypted")]
+    EncryptedReasoning,
+    /// An item, block or tool that vLLM does not know.
+    #[error("`{0}` is nothing that vLLM knows")]
+    Foreign(String),
+    /// Engine versions convert it differently, and this one's is not known.
+    #[error("engine versions differ on {0}, and this engine's version is not known")]
+    UnknownVersion(&'static str),
+    /// This engine's version converts it in a way that is not reproduced here.
+    #[error("this engine's version has another way with {0}")]
+    OlderEngine(&'static str),
+    /// The conversion depends on the model's template.
+    #[error("the conversion depends on the model's template, which is not at hand")]
+    NoTemplateAtHand,
     /// The request brings its own chat template.
     #[error("the request brings its own chat template")]
     RequestTemplate,
@@ -126,7 +152,12 @@ impl Inexact {
     /// A label of a closed set, for metrics.
     pub const fn reason(&self) -> &'static str {
         match self {
-            Self::Converted => "api_converted_by_engine",
+            Self::EngineState(_) => "engine_state",
+            Self::EncryptedReasoning => "encrypted_reasoning",
+            Self::Foreign(_) => "foreign_feature",
+            Self::UnknownVersion(_) => "unknown_engine_version",
+            Self::OlderEngine(_) => "unsure",
+            Self::NoTemplateAtHand => "no_template",
             Self::RequestTemplate => "request_template",
             Self::PromptEmbeds => "prompt_embeds",
             Self::TemplateArgument(_) => "template_argument",
@@ -158,7 +189,7 @@ impl Request {
     /// with [`Content::Inexact`].
     pub fn parse(api: Api, body: &[u8]) -> Result<Self, Malformed> {
         let mut fields = body::Fields::read(body)?;
-        let truncation = Truncation::read(&fields);
+        let truncation = Truncation::read(&fields, api);
         let content = match (api, truncation) {
             _ if fields.python_only.is_some() => Err(Inexact::PythonJson(
                 fields
@@ -168,7 +199,8 @@ impl Request {
             (Api::Chat, Ok(truncation)) => chat::read(&mut fields, truncation),
             (Api::Completions, Ok(truncation)) => prompts::completions(&mut fields, truncation),
             (Api::Embeddings, Ok(truncation)) => prompts::embeddings(&mut fields, truncation),
-            (Api::Responses | Api::Messages, _) => Err(Inexact::Converted),
+            (Api::Responses, _) => responses::read(&mut fields),
+            (Api::Messages, _) => messages::read(&mut fields),
             (_, Err(why)) => Err(why),
         };
         let content = content.unwrap_or_else(|why| Content::Inexact {

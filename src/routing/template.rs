@@ -43,6 +43,7 @@ pub struct ChatTemplate {
     mentions: HashSet<String>,
     names_developer: bool,
     reads_content: bool,
+    system_first: bool,
 }
 
 /// What one rendering gets.
@@ -74,11 +75,16 @@ impl ChatTemplate {
     pub fn new(source: &str) -> Result<Self, TemplateError> {
         let format = ContentFormat::detect(source);
         let mut environment = environment::new()?;
-        environment.add_template_owned(NAME, generation::rewrite(source).into_owned())?;
+        let rewritten = generation::rewrite(source);
+        // The engine's own trial knows nothing of generation tags, and takes a failure for a refusal.
+        let is_plain = rewritten == source;
+        environment.add_template_owned(NAME, rewritten.into_owned())?;
         let mentions = environment.get_template(NAME)?.undeclared_variables(false);
+        let system_first = !is_plain || refuses_late_system(&environment)?;
         Ok(Self {
             environment,
             format,
+            system_first,
             mentions,
             names_developer: source.contains("'developer'") || source.contains("\"developer\""),
             reads_content: source.contains("content"),
@@ -93,6 +99,12 @@ impl ChatTemplate {
     /// It has a case for the role `developer`.
     pub fn names_developer(&self) -> bool {
         self.names_developer
+    }
+
+    /// It refuses a system message that is not the first one. As vLLM finds out (`vllm/entrypoints/anthropic/serving.py`):
+    /// by trial, with no variables but the messages.
+    pub fn system_first(&self) -> bool {
+        self.system_first
     }
 
     /// It looks at a variable of that name.
@@ -172,6 +184,16 @@ impl ChatTemplate {
         *message = with_entry(message, "content", marked);
         Ok(text)
     }
+}
+
+fn refuses_late_system(environment: &Environment<'_>) -> Result<bool, TemplateError> {
+    let message = |role: &str| Value::from_pairs([("role", role), ("content", "t")]);
+    let messages = ["system", "user", "system", "user"].map(message);
+    let context = Value::from_pairs([
+        ("messages", Value::from(messages.to_vec())),
+        ("add_generation_prompt", Value::from(false)),
+    ]);
+    Ok(environment.get_template(NAME)?.render(context).is_err())
 }
 
 /// Marks the last part that has a text.

@@ -1,5 +1,6 @@
 //! Claims about the simulated engine's HTTP side. They share our code on both ends and so prove the plumbing only.
 
+mod converted;
 mod faults;
 mod pages;
 mod ranks;
@@ -358,6 +359,6 @@ async fn engine_refuses_in_vllms_error_shape() {
         refusal(chats, json!({"messages": []})).await,
         bad(Value::Null)
     );
-    let lost = engine.send("/v1/responses", &json!({})).await;
+    let lost = engine.send("/v1/rerank", &json!({})).await;
     assert_eq!(lost.status(), StatusCode::NOT_FOUND);
 }

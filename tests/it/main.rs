@@ -58,6 +58,8 @@ mod kubernetes;
 mod golden_captures;
 // Recorded events of real engines, read in order, against the cached tokens that they reported.
 mod golden_cache;
+// Conversions of bodies to chats, against those of vLLM's releases.
+mod golden_conversions;
 // Reads the data that is shared between projects and too big, or not free enough, to carry.
 mod golden_data;
 // Recorded bodies of real clients.

@@ -5,6 +5,7 @@
 
 mod bodies;
 mod conformance;
+mod converted;
 mod departures;
 mod guards;
 mod lasting;
@@ -29,6 +30,8 @@ use crate::support::fleet::MODEL;
 
 const CHAT: &str = "/v1/chat/completions";
 const COMPLETIONS: &str = "/v1/completions";
+const MESSAGES: &str = "/v1/messages";
+const RESPONSES: &str = "/v1/responses";
 
 /// A text of about six tokens a word; texts of different topics share no block.
 fn text(topic: &str, words: usize) -> String {

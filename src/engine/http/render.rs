@@ -35,7 +35,7 @@ impl App {
             .chat(body.to_string().as_bytes(), &longer, &context)
     }
 
-    fn render_context(&self) -> RenderContext {
+    pub(super) fn render_context(&self) -> RenderContext {
         RenderContext {
             engine_version: Some(self.settings.version.number),
             unix_time: i64::try_from(unix_time()).unwrap_or_default(),

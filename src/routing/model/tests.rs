@@ -107,6 +107,34 @@ fn template_arguments_and_effort_reach_the_template() {
 }
 
 #[test]
+fn a_template_decides_what_becomes_of_thinking_and_of_late_system_messages() {
+    let body = r#"{"max_tokens": 9, "thinking": {"type": "disabled"}, "messages": [
+        {"role": "user", "content": "a"}, {"role": "system", "content": "b"}, {"role": "user", "content": "c"}]}"#;
+    let prompt = |template: &str| {
+        let model = small("{}", Some(template), "{}");
+        let request = Request::parse(Api::Messages, body.as_bytes()).unwrap();
+        let Content::Messages(body) = &request.content else {
+            panic!("{request:?}");
+        };
+        let chat = model
+            .converted(|target| body.chat(target), &context())
+            .unwrap();
+        model.render(&chat, &context()).unwrap()
+    };
+    let roles = "{% for m in messages %}{{ m.role[0] }}{{ m.content }} {% endfor %}";
+    assert_eq!(prompt(roles), "ua sb uc ");
+    let guarded = "{% for m in messages %}{% if m.role == 'system' and not loop.first %}{{ raise_exception('late') }}{% endif %}{{ m.role[0] }}{{ m.content }} {% endfor %}";
+    assert_eq!(prompt(guarded), "sb ua uc ");
+    // One template knows of no thinking, the other takes any effort for the highest.
+    assert_eq!(
+        prompt(&format!("{roles}{{{{ reasoning_effort }}}}")),
+        "ua sb uc none"
+    );
+    let deaf = "{% if reasoning_effort in ['low', 'medium'] %}{{ reasoning_effort }}{% else %}max{% endif %}";
+    assert_eq!(prompt(&format!("{roles}{deaf}")), "ua sb uc low");
+}
+
+#[test]
 fn prompts_are_cut_as_the_engine_cuts_them() {
     let cut = |api: Api, fields: &str| {
         let name = if api == Api::Completions {
@@ -122,10 +150,8 @@ fn prompts_are_cut_as_the_engine_cuts_them() {
     assert_eq!(cut(generate, r#""truncate_prompt_tokens": 0"#), [0; 0]);
     let right = r#""truncate_prompt_tokens": 3, "truncation_side": "right""#;
     assert_eq!(cut(generate, right), [1, 2, 3]);
-    assert_eq!(
-        cut(generate, r#""truncate_prompt_tokens": -1"#),
-        [3, 4, 5, 6, 7, 8, 9]
-    );
+    let to_context = r#""truncate_prompt_tokens": -1, "max_tokens": 1"#;
+    assert_eq!(cut(generate, to_context), [3, 4, 5, 6, 7, 8, 9]);
     assert_eq!(
         cut(embed, r#""truncate_prompt_tokens": -1"#),
         [1, 2, 3, 4, 5, 6, 7, 8]

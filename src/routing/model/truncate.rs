@@ -3,7 +3,7 @@
 use crate::routing::request::{Side, Truncation};
 use crate::routing::tokenize::Tokenizer;
 
-use super::{Model, RenderContext, TokensError};
+use super::{Model, RenderContext, TokensError, Unfit};
 
 /// A cut, resolved: how many tokens stay, and on which side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,14 +25,12 @@ impl Model {
         let Some(truncation) = truncation else {
             return Ok(Cut { keep: None, side });
         };
-        let keep = match truncation.keep {
-            Some(keep) => keep,
-            None => {
-                let whole = context.max_model_len.ok_or(TokensError::ContextLength)?;
-                // A generating engine leaves room for one token.
-                whole.saturating_sub(u32::from(default_side.is_some()))
-            }
-        };
+        if truncation.keep.is_none() && context.max_model_len.is_none() {
+            return Err(TokensError::ContextLength);
+        }
+        let keep = truncation
+            .kept(context.max_model_len, context.engine_version)
+            .ok_or(Unfit::UnknownVersion("what is cut to the context length"))?;
         Ok(Cut {
             keep: Some(usize::try_from(keep).unwrap_or(usize::MAX)),
             side: truncation.side.unwrap_or(side),

@@ -39,6 +39,9 @@ fields! {
     truncate_prompt_tokens truncation_side
     echo logprobs prompt_logprobs
     system instructions
+    previous_response_id conversation background previous_input_messages
+    truncation reasoning output_config thinking
+    max_tokens max_completion_tokens max_output_tokens
 }
 
 impl Fields {

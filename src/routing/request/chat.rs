@@ -13,7 +13,7 @@ use super::{Content, Inexact};
 pub struct Chat {
     /// The messages, a list of objects with keys in the body's order.
     pub messages: Value,
-    /// `tools`, a list that is not empty.
+    /// `tools`; empty where a converted body has none that a template is shown.
     pub tools: Option<Value>,
     /// `documents`, for templates that show them.
     pub documents: Option<Value>,
@@ -78,10 +78,13 @@ fn chat(
     if present(fields.chat_template.as_ref()).is_some() {
         return Err(Inexact::RequestTemplate);
     }
-    let template_kwargs = template_kwargs(fields.chat_template_kwargs.as_ref())?;
+    let reasoning_effort = present(fields.reasoning_effort.as_ref()).cloned();
+    let template_kwargs = template_kwargs(
+        fields.chat_template_kwargs.as_ref(),
+        reasoning_effort.is_some(),
+    )?;
     let tools = tools(fields.tools.as_ref())?;
     let documents = documents(fields.documents.as_ref())?;
-    let reasoning_effort = present(fields.reasoning_effort.as_ref()).cloned();
     let bool_of = |field, value: &Option<Value>, default| flag(field, value.as_ref(), default);
     let add_generation_prompt = bool_of(
         "add_generation_prompt",
@@ -157,7 +160,12 @@ fn documents(value: Option<&Value>) -> Result<Option<Value>, Inexact> {
     }
 }
 
-fn template_kwargs(value: Option<&Value>) -> Result<Vec<(String, Value)>, Inexact> {
+/// Named arguments of the template. Where an effort is given, even an empty `enable_thinking` counts: it keeps the
+/// engine from setting it.
+pub(super) fn template_kwargs(
+    value: Option<&Value>,
+    with_effort: bool,
+) -> Result<Vec<(String, Value)>, Inexact> {
     let Some(kwargs) = present(value) else {
         return Ok(Vec::new());
     };
@@ -177,6 +185,8 @@ fn template_kwargs(value: Option<&Value>) -> Result<Vec<(String, Value)>, Inexac
         }
         if !value.is_none() && value.as_str() != Some("auto") {
             kept.push((key.to_owned(), value));
+        } else if with_effort && key == "enable_thinking" {
+            return Err(Inexact::TemplateArgument(key.to_owned()));
         }
     }
     Ok(kept)

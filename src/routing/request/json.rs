@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::fmt;
 
 use minijinja::Value;
+use minijinja::value::ValueKind;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 /// Whether a number was met that has another spelling here than in Python.
@@ -88,6 +89,42 @@ impl<'de> Visitor<'de> for AnyValue<'_> {
         // Collecting into an ordered map keeps a key's first place and its last value, as a
         // Python dict does.
         Ok(Value::from_pairs(pairs))
+    }
+}
+
+/// A value that came from JSON as JSON again, keys in their order.
+pub fn to_json(value: &Value) -> serde_json::Value {
+    use serde_json::Value as Json;
+    if let Some(text) = value.as_str() {
+        return Json::from(text);
+    }
+    if let Some(items) = super::list(value) {
+        return items.iter().map(to_json).collect();
+    }
+    match value.kind() {
+        ValueKind::Bool => Json::from(value.is_true()),
+        ValueKind::Number => number(value),
+        ValueKind::Map => {
+            let pairs = value.as_object().and_then(|object| object.try_iter_pairs());
+            let pairs = pairs.into_iter().flatten();
+            let pairs = pairs
+                .map(|(key, value)| (key.as_str().unwrap_or_default().to_owned(), to_json(&value)));
+            Json::Object(pairs.collect())
+        }
+        _ => Json::Null,
+    }
+}
+
+fn number(value: &Value) -> serde_json::Value {
+    if !value.is_integer() {
+        return f64::try_from(value.clone())
+            .map_or(serde_json::Value::Null, serde_json::Value::from);
+    }
+    match value.as_i64() {
+        Some(number) => serde_json::Value::from(number),
+        None => {
+            u64::try_from(value.clone()).map_or(serde_json::Value::Null, serde_json::Value::from)
+        }
     }
 }
 

@@ -4,7 +4,8 @@ use minijinja::Value;
 use minijinja::value::ValueKind;
 
 use super::body::Fields;
-use super::{Content, Inexact, chat};
+use super::convert::Version;
+use super::{Api, Content, Inexact, chat};
 
 /// The prompts of a completions or embeddings body. Each is a request of its own to the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,11 +45,34 @@ pub struct Truncation {
     pub keep: Option<u32>,
     /// The side the request names.
     pub side: Option<Side>,
+    /// Tokens of an answer that the request asks for, if it says: engines leave room for them, or for one.
+    pub output: Option<u32>,
 }
 
+/// Since this version a prompt is cut to one token below the context (vLLM's `vllm/renderers/params.py`).
+const LEAVES_ROOM_FOR_ONE: Version = (0, 32);
+/// Since this version (older ones were not read), and before that, to what the answer leaves of it.
+const LEAVES_ROOM_FOR_ALL: Version = (0, 20);
+
 impl Truncation {
+    /// How many tokens of a prompt an engine of that version keeps, given the context's length; `None` where that
+    /// is not known.
+    pub fn kept(&self, context: Option<u32>, version: Option<Version>) -> Option<u32> {
+        if self.keep.is_some() {
+            return self.keep;
+        }
+        let left_free = match (self.output, version) {
+            (Some(0), _) => 0,
+            (_, Some(version)) if version >= LEAVES_ROOM_FOR_ONE => 1,
+            (output, Some(version)) if version >= LEAVES_ROOM_FOR_ALL => output.unwrap_or(0),
+            (Some(1), _) => 1,
+            _ => return None,
+        };
+        Some(context?.saturating_sub(left_free))
+    }
+
     /// What the body asks for, `None` when it does not ask.
-    pub(super) fn read(fields: &Fields) -> Result<Option<Self>, Inexact> {
+    pub(super) fn read(fields: &Fields, api: Api) -> Result<Option<Self>, Inexact> {
         let expected = "a number of tokens, or -1";
         let Some(keep) = present(fields.truncate_prompt_tokens.as_ref()) else {
             return Ok(None);
@@ -74,8 +98,26 @@ impl Truncation {
                 });
             }
         };
-        Ok(Some(Self { keep, side }))
+        let output = match api {
+            Api::Embeddings => Some(0),
+            Api::Completions if fields.max_tokens.is_none() => Some(DEFAULT_COMPLETION_TOKENS),
+            _ => {
+                let newer = present(fields.max_completion_tokens.as_ref());
+                output(newer.or_else(|| present(fields.max_tokens.as_ref())))
+            }
+        };
+        Ok(Some(Self { keep, side, output }))
     }
+}
+
+/// vLLM's default for plain completions.
+const DEFAULT_COMPLETION_TOKENS: u32 = 16;
+
+/// A number of tokens to answer with.
+pub(super) fn output(field: Option<&Value>) -> Option<u32> {
+    field
+        .and_then(Value::as_i64)
+        .and_then(|tokens| u32::try_from(tokens).ok())
 }
 
 /// A field that is there and not `null`.

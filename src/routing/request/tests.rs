@@ -1,5 +1,7 @@
 //! Bodies, plain and odd: what is understood, what is left to the engine, what is refused.
 
+mod converted;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -80,7 +82,8 @@ fn chat_fields_are_read() {
         chat.truncation,
         Some(Truncation {
             keep: Some(7),
-            side
+            side,
+            output: None,
         })
     );
 }
@@ -135,16 +138,6 @@ fn what_an_engine_may_accept_is_left_to_it_with_the_reason() {
     let message = r#""messages": [{"role": "user", "content": "a"}]"#;
     for (api, body, reason) in [
         (
-            Api::Responses,
-            r#"{"input": "a"}"#.to_owned(),
-            "api_converted_by_engine",
-        ),
-        (
-            Api::Messages,
-            format!("{{{message}}}"),
-            "api_converted_by_engine",
-        ),
-        (
             Api::Chat,
             format!(r#"{{{message}, "chat_template": "x"}}"#),
             "request_template",
@@ -152,6 +145,14 @@ fn what_an_engine_may_accept_is_left_to_it_with_the_reason() {
         (
             Api::Chat,
             format!(r#"{{{message}, "chat_template_kwargs": {{"tools": []}}}}"#),
+            "template_argument",
+        ),
+        // Even an empty one keeps the effort from setting it.
+        (
+            Api::Chat,
+            format!(
+                r#"{{{message}, "reasoning_effort": "none", "chat_template_kwargs": {{"enable_thinking": null}}}}"#
+            ),
             "template_argument",
         ),
         (
@@ -296,6 +297,11 @@ fn nearly_json() -> impl Strategy<Value = String> {
         "\"a\"",
         "\"\\ud800\"",
         "\"\\u00e9\"",
+        "\"user\"",
+        "\"assistant\"",
+        "\"reasoning\"",
+        "\"function_call\"",
+        "\"tool_result\"",
         "\"",
         "]",
         "}",
@@ -314,6 +320,11 @@ fn nearly_json() -> impl Strategy<Value = String> {
         "model",
         "chat_template_kwargs",
         "truncate_prompt_tokens",
+        "system",
+        "summary",
+        "call_id",
+        "arguments",
+        "output",
     ]);
     leaf.prop_recursive(5, 64, 6, move |inner| {
         prop_oneof![
@@ -349,6 +360,12 @@ proptest! {
         }
         if let Ok(request) = parsed {
             let _text = request.text();
+            let target = ConversionTarget { version: Some((0, 33)), template: None };
+            let _chat = match &request.content {
+                Content::Responses(body) => Some(body.chat(&target)),
+                Content::Messages(body) => Some(body.chat(&target)),
+                _ => None,
+            };
         }
     }
 

@@ -36,6 +36,8 @@ pub(super) fn of(content: &Content) -> Option<Vec<u8>> {
                 collect(value, &mut text);
             }
         }
+        Content::Responses(body) => body.texts().for_each(|value| collect(value, &mut text)),
+        Content::Messages(body) => body.texts().for_each(|value| collect(value, &mut text)),
         Content::Prompts(prompts) => {
             for prompt in &prompts.items {
                 if let Prompt::Text(prompt) = prompt {

@@ -89,28 +89,29 @@ pub fn has_two_readings(messages: &Value) -> bool {
 /// The messages of a template.
 pub fn conversation(messages: &Value, target: Target) -> Result<Vec<Value>, Unfit> {
     let messages = list(messages).ok_or(shape("messages", "a list"))?;
-    let mut merges_system = false;
+    let mut becomes_system = false;
     let mut prepared = Vec::with_capacity(messages.len());
     for message in messages {
         let role = message.get_attr("role").unwrap_or_default();
         let role = role.as_str().ok_or(shape("messages[].role", "a string"))?;
-        let becomes_system = role == "developer" && !target.names_developer && {
+        let converts = role == "developer" && !target.names_developer && {
             let version = target
                 .version
                 .ok_or(Unfit::UnknownVersion("the role `developer`"))?;
             version >= DEVELOPER_BECOMES_SYSTEM
         };
-        merges_system |= becomes_system;
-        let role = if becomes_system { "system" } else { role };
-        prepared.push((role == "system", prepare(message, role, target)?));
+        becomes_system |= converts;
+        let shown = if converts { "system" } else { role };
+        prepared.push((shown == "system", prepare(message, role, shown, target)?));
     }
-    if merges_system {
-        return merge_system(prepared, target.format);
+    if becomes_system {
+        return Ok(merge_system(prepared));
     }
     Ok(prepared.into_iter().map(|(_, message)| message).collect())
 }
 
-fn prepare(message: &Value, role: &str, target: Target) -> Result<Value, Unfit> {
+/// One message, which has `role` in the body and is shown in the role `shown`.
+fn prepare(message: &Value, role: &str, shown: &str, target: Target) -> Result<Value, Unfit> {
     let attr = |name: &str| {
         let value = message.get_attr(name).unwrap_or_default();
         (!value.is_undefined() && !value.is_none()).then_some(value)
@@ -120,15 +121,18 @@ fn prepare(message: &Value, role: &str, target: Target) -> Result<Value, Unfit> 
         content::drop_billing_line(&mut content, target.version)?;
     }
     let content = match (target.format, role) {
-        // Templates handle a tool's answer as a string, whatever they do for other roles.
-        (ContentFormat::Parts, "tool") => Value::from(joined(&content)),
+        // Templates handle a tool's answer as a string, whatever they do for other roles; names of tools they are
+        // meant to look at.
+        (ContentFormat::Parts, "tool") if !content.iter().any(|part| part.is_reference) => {
+            Value::from(joined(&content))
+        }
         (ContentFormat::Parts, _) => content.into_iter().map(Part::into_value).collect(),
         (ContentFormat::String, _) => match content.as_slice() {
             [Part { text, .. }] => text.clone(),
             _ => Value::from(joined(&content)),
         },
     };
-    let mut pairs = vec![("role", Value::from(role)), ("content", content)];
+    let mut pairs = vec![("role", Value::from(shown)), ("content", content)];
     if role == "assistant" {
         if let Some(calls) = attr("tool_calls")
             && let Some(calls) = calls::with_objects(&calls, target.reading)?
@@ -152,38 +156,42 @@ fn prepare(message: &Value, role: &str, target: Target) -> Result<Value, Unfit> 
             pairs.push((name, value));
         }
     }
-    if role == "developer"
-        && let Some(tools) = attr("tools")
-    {
-        pairs.push(("tools", tools));
+    if shown == "developer" {
+        pairs.push(("tools", attr("tools").unwrap_or_else(|| Value::from(()))));
     }
     Ok(Value::from_pairs(pairs))
 }
 
-/// All system messages as one at the front.
-fn merge_system(messages: Vec<(bool, Value)>, format: ContentFormat) -> Result<Vec<Value>, Unfit> {
-    if format == ContentFormat::Parts {
-        return Err(Unfit::Unsure(
-            "engine versions differ on developer messages for templates that take content parts",
-        ));
+/// All system messages as one at the front, whose content is a text whatever the template takes; one that is there
+/// already stays as it is.
+fn merge_system(messages: Vec<(bool, Value)>) -> Vec<Value> {
+    let is_in_place = messages.iter().skip(1).all(|(system, _)| !system);
+    if is_in_place {
+        return messages.into_iter().map(|(_, message)| message).collect();
     }
     let (system, others): (Vec<_>, Vec<_>) = messages.into_iter().partition(|(system, _)| *system);
-    let texts: Vec<Value> = system
-        .iter()
-        .map(|(_, message)| message.get_attr("content").unwrap_or_default())
-        .collect();
-    let text = texts
-        .iter()
-        .filter_map(Value::as_str)
-        .filter(|text| !text.is_empty())
-        .collect::<Vec<_>>()
-        .join("\n\n");
+    let texts = system.iter().map(|(_, message)| text_of(message));
+    let texts: Vec<String> = texts.filter(|text| !text.is_empty()).collect();
     let merged = Value::from_pairs([
         ("role", Value::from("system")),
-        ("content", Value::from(text)),
+        ("content", Value::from(texts.join("\n\n"))),
     ]);
-    Ok([merged]
+    [merged]
         .into_iter()
         .chain(others.into_iter().map(|(_, message)| message))
-        .collect())
+        .collect()
+}
+
+/// A prepared message's content as a text, one line a part.
+fn text_of(message: &Value) -> String {
+    let content = message.get_attr("content").unwrap_or_default();
+    if let Some(text) = content.as_str() {
+        return text.to_owned();
+    }
+    let parts = content.try_iter().into_iter().flatten();
+    let texts = parts.map(|part| part.get_attr("text").unwrap_or_default());
+    let texts: Vec<String> = texts
+        .filter_map(|text| text.as_str().map(str::to_owned))
+        .collect();
+    texts.join("\n")
 }

@@ -1,5 +1,7 @@
 //! Templates: Python's printing, the special blocks, and the preparation of messages.
 
+mod by_version;
+
 use proptest::prelude::*;
 use serde_json::Value as Json;
 

@@ -2,14 +2,15 @@
 //!
 //! vLLM's `/tokenize` renders a chat with the same code as `/v1/chat/completions`, but it does not know
 //! `documents`, `reasoning_effort` and truncation: the first two are handed over as the template arguments that
-//! the chat API makes of them, the last is done here.
+//! the chat API makes of them, the last is done here. Bodies of the Responses and Messages APIs are turned into chats
+//! as the engine does it, pictures and all; where that takes the model's template, they have no form.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::metrics::token_sources::Degradation;
-use crate::routing::request::Api;
+use crate::routing::request::{self, Api, Content, ConversionTarget, Inexact, Truncation, to_json};
 use crate::tokens::catalog::Entry;
 
 /// Prompts in one request that are asked for one by one; a longer list is estimated.
@@ -17,6 +18,9 @@ const MAX_PROMPTS: usize = 16;
 
 /// The first version whose chat API turns `reasoning_effort` into `enable_thinking`.
 const EFFORT_SETS_THINKING: (u32, u32) = (0, 22);
+
+/// vLLM's default for plain completions.
+const DEFAULT_COMPLETION_TOKENS: u32 = 16;
 
 /// One prompt.
 #[derive(Debug, PartialEq, Eq)]
@@ -37,16 +41,36 @@ pub(super) struct Cut {
 }
 
 impl Cut {
-    fn new(truncate: Option<i64>, side: Option<&str>, max_model_len: Option<u32>) -> Self {
+    /// The cut that `truncate_prompt_tokens` asks for, −1 for what the context takes.
+    fn new(
+        truncate: Option<i64>,
+        side: Option<&str>,
+        output: Option<u32>,
+        entry: &Entry,
+    ) -> Result<Self, Degradation> {
         let keep = match truncate {
-            // -1 asks for all that fits beside one generated token.
-            Some(-1) => max_model_len.map(|len| i64::from(len) - 1),
-            other => other,
+            None => None,
+            Some(-1) => Some(None),
+            Some(keep) => u32::try_from(keep).ok().map(Some),
         };
-        Self {
-            keep: keep.and_then(|keep| usize::try_from(keep).ok()),
+        let truncation = keep.map(|keep| Truncation {
+            keep,
+            side: None,
+            output,
+        });
+        Ok(Self {
+            keep: Self::kept(truncation, entry)?,
             from_start: side == Some("right"),
-        }
+        })
+    }
+
+    fn kept(truncation: Option<Truncation>, entry: &Entry) -> Result<Option<usize>, Degradation> {
+        let Some(truncation) = truncation else {
+            return Ok(None);
+        };
+        let kept = truncation.kept(entry.max_model_len, entry.version);
+        let kept = kept.ok_or(Degradation::NoEngineForm)?;
+        Ok(usize::try_from(kept).ok())
     }
 
     /// The ids that the engine will prefill.
@@ -68,13 +92,13 @@ impl Cut {
 pub(super) fn prompts(api: Api, entry: &Entry, body: &[u8]) -> Result<Vec<Prompt>, Degradation> {
     let prompts = match api {
         Api::Chat => vec![chat(entry, body)?],
-        Api::Completions => completions(entry, body)?,
+        Api::Completions => completions(entry, body, api)?,
         // An embedding request has either an input or, for chat models, messages.
-        Api::Embeddings => match completions(entry, body) {
+        Api::Embeddings => match completions(entry, body, api) {
             Err(Degradation::NoEngineForm) => vec![chat(entry, body)?],
             other => other?,
         },
-        Api::Responses | Api::Messages => return Err(Degradation::NoEngineForm),
+        Api::Responses | Api::Messages => vec![converted(api, entry, body)?],
     };
     if prompts.is_empty() {
         return Err(Degradation::NoEngineForm);
@@ -101,6 +125,8 @@ struct Chat<'a> {
     reasoning_effort: Option<String>,
     truncate_prompt_tokens: Option<i64>,
     truncation_side: Option<String>,
+    max_tokens: Option<u32>,
+    max_completion_tokens: Option<u32>,
 }
 
 #[derive(Serialize)]
@@ -129,19 +155,12 @@ fn chat(entry: &Entry, body: &[u8]) -> Result<Prompt, Degradation> {
     let cut = Cut::new(
         chat.truncate_prompt_tokens,
         chat.truncation_side.as_deref(),
-        entry.max_model_len,
-    );
+        chat.max_completion_tokens.or(chat.max_tokens),
+        entry,
+    )?;
     let mut arguments = chat.chat_template_kwargs.unwrap_or_default();
     if let Some(effort) = chat.reasoning_effort {
-        if entry
-            .version
-            .is_some_and(|version| version >= EFFORT_SETS_THINKING)
-        {
-            arguments
-                .entry("enable_thinking")
-                .or_insert_with(|| Value::Bool(effort != "none"));
-        }
-        arguments.insert("reasoning_effort".into(), Value::String(effort));
+        set_effort(&mut arguments, &effort, entry);
     }
     if let Some(documents) = chat.documents {
         arguments.insert("documents".into(), documents);
@@ -162,6 +181,72 @@ fn chat(entry: &Entry, body: &[u8]) -> Result<Prompt, Degradation> {
     )
 }
 
+/// The arguments that an effort becomes.
+fn set_effort(arguments: &mut Map<String, Value>, effort: &str, entry: &Entry) {
+    if entry
+        .version
+        .is_some_and(|version| version >= EFFORT_SETS_THINKING)
+    {
+        arguments
+            .entry("enable_thinking")
+            .or_insert_with(|| Value::Bool(effort != "none"));
+    }
+    arguments.insert("reasoning_effort".into(), Value::String(effort.to_owned()));
+}
+
+/// A body of another API as the chat that the engine makes of it.
+fn converted(api: Api, entry: &Entry, body: &[u8]) -> Result<Prompt, Degradation> {
+    let no_form = |_: Inexact| Degradation::NoEngineForm;
+    let request = request::Request::parse(api, body).map_err(|_error| Degradation::NoEngineForm)?;
+    let target = ConversionTarget {
+        version: entry.version,
+        template: None,
+    };
+    let chat = match &request.content {
+        Content::Responses(body) => body.chat(&target).map_err(no_form)?,
+        Content::Messages(body) => body.chat(&target).map_err(no_form)?,
+        _ => return Err(Degradation::NoEngineForm),
+    };
+    let mut messages = to_json(&chat.messages);
+    for message in messages.as_array_mut().into_iter().flatten() {
+        arguments_as_text(message);
+    }
+    let mut arguments: Map<String, Value> = chat
+        .template_kwargs
+        .iter()
+        .map(|(name, value)| (name.clone(), to_json(value)))
+        .collect();
+    if let Some(effort) = chat
+        .reasoning_effort
+        .as_ref()
+        .and_then(|effort| effort.as_str())
+    {
+        set_effort(&mut arguments, effort, entry);
+    }
+    let cut = Cut {
+        keep: Cut::kept(chat.truncation, entry)?,
+        from_start: false,
+    };
+    let payload = serde_json::json!({
+        "model": entry.served_as, "messages": messages, "tools": chat.tools.as_ref().map(to_json),
+        "add_generation_prompt": chat.add_generation_prompt,
+        "continue_final_message": chat.continue_final_message, "chat_template_kwargs": arguments,
+    });
+    ask(&payload, cut)
+}
+
+/// The chat API has the arguments of calls as JSON in a text.
+fn arguments_as_text(message: &mut Value) {
+    let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut);
+    for call in calls.into_iter().flatten() {
+        if let Some(arguments) = call.pointer_mut("/function/arguments")
+            && arguments.is_object()
+        {
+            *arguments = Value::String(arguments.to_string());
+        }
+    }
+}
+
 /// A completion's `prompt`, or an embedding's `input`.
 #[derive(Deserialize)]
 struct Completion {
@@ -170,6 +255,7 @@ struct Completion {
     add_special_tokens: Option<bool>,
     truncate_prompt_tokens: Option<i64>,
     truncation_side: Option<String>,
+    max_tokens: Option<u32>,
 }
 
 #[derive(Deserialize)]
@@ -189,14 +275,19 @@ struct AskCompletion<'a> {
     add_special_tokens: Option<bool>,
 }
 
-fn completions(entry: &Entry, body: &[u8]) -> Result<Vec<Prompt>, Degradation> {
+fn completions(entry: &Entry, body: &[u8], api: Api) -> Result<Vec<Prompt>, Degradation> {
     let completion: Completion =
         serde_json::from_slice(body).map_err(|_error| Degradation::NoEngineForm)?;
+    let output = match api {
+        Api::Embeddings => Some(0),
+        _ => completion.max_tokens.or(Some(DEFAULT_COMPLETION_TOKENS)),
+    };
     let cut = Cut::new(
         completion.truncate_prompt_tokens,
         completion.truncation_side.as_deref(),
-        entry.max_model_len,
-    );
+        output,
+        entry,
+    )?;
     let ask_text = |text: &String| {
         ask(
             &AskCompletion {

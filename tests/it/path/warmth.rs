@@ -25,7 +25,7 @@ fn assert_exact(exchange: &Exchange, token_source: &str) {
 }
 
 /// Sends a request twice: cold anywhere, then warm at its owner.
-async fn cold_then_warm(fleet: &Fleet, path: &str, body: &Value, token_source: &str) {
+pub(super) async fn cold_then_warm(fleet: &Fleet, path: &str, body: &Value, token_source: &str) {
     let cold = fleet.ask(path, body).await;
     assert_exact(&cold, token_source);
     fleet.events_arrived().await;

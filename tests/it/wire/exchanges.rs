@@ -69,11 +69,11 @@ async fn a_full_duplex_exchange_passes_unchanged_and_is_told_to_the_flight() {
         exchange.answer().await,
         Response::ResponseHeaders(_)
     ));
-    assert_eq!(harness.event().await, Event::Started(200));
     assert_eq!(
         harness.event().await,
         Event::ServedBy("10.0.0.2:8000".parse().unwrap())
     );
+    assert_eq!(harness.event().await, Event::Started(200));
     for piece in [
         ": hello\n\n",
         "data: {\"choices\":[]}\n\n",

@@ -11,10 +11,14 @@ const BILLING_LINE_DROPPED: Version = (0, 32);
 /// How that line starts; the rest differs with each request.
 const BILLING_LINE: &str = "x-anthropic-billing-header";
 
-/// A text part; `extra` are its fields that the API does not define.
+/// A text part, or the name of a tool that the template is to show in full.
 pub(super) struct Part {
     pub(super) text: Value,
+    /// Fields that the API does not define.
     extra: Vec<(Value, Value)>,
+    pub(super) is_reference: bool,
+    /// Sent as a plain text or as a part of the type `text`, which is where engines look for a billing line.
+    is_text: bool,
 }
 
 impl Part {
@@ -22,6 +26,8 @@ impl Part {
         Self {
             text,
             extra: Vec::new(),
+            is_reference: false,
+            is_text: true,
         }
     }
 
@@ -30,6 +36,10 @@ impl Part {
     }
 
     pub(super) fn into_value(self) -> Value {
+        if self.is_reference {
+            let kind = Value::from("tool_reference");
+            return Value::from_pairs([("type", kind), ("name", self.text)]);
+        }
         let known = [
             (Value::from("type"), Value::from("text")),
             (Value::from("text"), self.text),
@@ -109,6 +119,7 @@ fn part(item: &Value) -> Result<Option<Part>, Unfit> {
         "text" | "input_text" | "output_text" => attr("text"),
         "refusal" => attr("refusal"),
         "thinking" => attr("thinking"),
+        "tool_reference" => attr("name"),
         other => return Err(Unfit::Media(other.to_owned())),
     };
     if (text.is_none() || text.is_undefined()) && matches!(kind, "text" | "refusal") {
@@ -126,7 +137,12 @@ fn part(item: &Value) -> Result<Option<Part>, Unfit> {
         .flatten()
         .filter(|(key, _)| !PART_FIELDS.contains(&key.as_str().unwrap_or_default()))
         .collect();
-    Ok(Some(Part { text, extra }))
+    Ok(Some(Part {
+        text,
+        extra,
+        is_reference: kind == "tool_reference",
+        is_text: kind == "text",
+    }))
 }
 
 /// Drops the first line of system texts that Claude Code changes with each request.
@@ -134,22 +150,21 @@ pub(super) fn drop_billing_line(
     parts: &mut Vec<Part>,
     version: Option<Version>,
 ) -> Result<(), Unfit> {
-    if !parts
-        .iter()
-        .any(|part| part.as_str().starts_with(BILLING_LINE))
-    {
+    let has_line = |part: &Part| part.is_text && part.as_str().starts_with(BILLING_LINE);
+    if !parts.iter().any(has_line) {
         return Ok(());
     }
     let version = version.ok_or(Unfit::UnknownVersion("the billing line of Claude Code"))?;
     if version < BILLING_LINE_DROPPED {
         return Ok(());
     }
-    for part in parts.iter_mut() {
-        if part.as_str().starts_with(BILLING_LINE) {
-            let rest = part.as_str().split_once('\n').map_or("", |(_, rest)| rest);
-            part.text = Value::from(rest);
+    parts.retain_mut(|part| {
+        if !has_line(part) {
+            return true;
         }
-    }
-    parts.retain(|part| !part.as_str().is_empty());
+        let rest = part.as_str().split_once('\n').map_or("", |(_, rest)| rest);
+        part.text = Value::from(rest);
+        !part.as_str().is_empty()
+    });
     Ok(())
 }

@@ -50,6 +50,24 @@ fn a_chat_is_handed_over_as_it_stands_under_a_name_the_engine_knows() {
 }
 
 #[test]
+fn bodies_of_other_apis_are_handed_over_as_the_chats_that_engines_make_of_them() {
+    check(
+        Api::Responses,
+        r#"{"model":"alias","instructions":"be brief","reasoning":{"effort":"none"},
+            "input":[{"role":"user","content":[{"type":"input_image","image_url":"data:x"}]},
+                {"type":"function_call","call_id":"c","name":"f","arguments":"{\"b\": 1}"}]}"#,
+        r#"{"model":"served","messages":[{"role":"system","content":"be brief"},{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:x"}}]},{"role":"assistant","tool_calls":[{"id":"c","type":"function","function":{"name":"f","arguments":"{\"b\": 1}"}}]}],"tools":null,"add_generation_prompt":true,"continue_final_message":false,"chat_template_kwargs":{"enable_thinking":false,"reasoning_effort":"none"}}"#,
+    );
+    check(
+        Api::Messages,
+        r#"{"max_tokens":5,"system":[{"type":"text","text":"be brief"}],"tools":[{"name":"f","input_schema":{}}],
+            "messages":[{"role":"assistant","content":[{"type":"tool_use","id":"t","name":"f","input":{"z":1,"a":2.5}}]},
+                {"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":"x"}]}]}"#,
+        r#"{"model":"served","messages":[{"role":"system","content":"be brief"},{"role":"assistant","tool_calls":[{"id":"t","type":"function","function":{"name":"f","arguments":"{\"z\":1,\"a\":2.5}"}}]},{"role":"tool","tool_call_id":"t","content":"x"}],"tools":[{"type":"function","function":{"name":"f","description":null,"parameters":{"type":"object"}}}],"add_generation_prompt":true,"continue_final_message":false,"chat_template_kwargs":{}}"#,
+    );
+}
+
+#[test]
 fn what_tokenize_does_not_know_becomes_template_arguments() {
     check(
         Api::Chat,
@@ -105,14 +123,24 @@ fn token_ids_of_the_client_are_not_asked_for() {
 #[test]
 fn what_has_no_form_is_said_to_have_none() {
     let of = |api, body: &str| prompts(api, &entry(), body.as_bytes()).unwrap_err();
-    assert_eq!(
-        of(Api::Responses, r#"{"input":"a"}"#),
-        Degradation::NoEngineForm
-    );
-    assert_eq!(
-        of(Api::Messages, r#"{"messages":[]}"#),
-        Degradation::NoEngineForm
-    );
+    for body in [
+        r#"{"input":[]}"#,
+        r#"{"input":"a","previous_response_id":"r"}"#,
+        r#"{"input":[{"type":"reasoning","summary":[],"encrypted_content":"x"}]}"#,
+    ] {
+        assert_eq!(
+            of(Api::Responses, body),
+            Degradation::NoEngineForm,
+            "{body}"
+        );
+    }
+    // The last depends on the template.
+    for body in [
+        r#"{"messages":[]}"#,
+        r#"{"messages":[{"role":"user","content":"a"}],"thinking":{"type":"disabled"}}"#,
+    ] {
+        assert_eq!(of(Api::Messages, body), Degradation::NoEngineForm, "{body}");
+    }
     for body in ["", "{}", "[]", r#"{"prompt":{}}"#, r#"{"prompt":[-1]}"#] {
         assert_eq!(
             of(Api::Completions, body),
@@ -142,7 +170,10 @@ fn truncation_keeps_the_side_that_the_engine_keeps() {
         cut(r#","truncate_prompt_tokens":10,"truncation_side":"right""#),
         (Some(0), 10)
     );
-    assert_eq!(cut(r#","truncate_prompt_tokens":-1"#), (Some(101), 99));
+    // Of a context of 100 this version leaves free what the answer may take.
+    assert_eq!(cut(r#","truncate_prompt_tokens":-1"#), (Some(116), 84));
+    let one_token = r#","truncate_prompt_tokens":-1,"max_tokens":1"#;
+    assert_eq!(cut(one_token), (Some(101), 99));
     assert_eq!(cut(r#","truncate_prompt_tokens":1000"#), (Some(0), 200));
     assert_eq!(cut(r#","truncate_prompt_tokens":-7"#), (Some(0), 200));
 }
