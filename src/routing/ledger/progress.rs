@@ -48,7 +48,8 @@ const FIRST_PROBE: Duration = Duration::from_secs(5);
 /// Between probes in the long run. Each may cost a request its time: one in a thousand where 16 a second come.
 const LONGEST_PROBE_PAUSE: Duration = Duration::from_secs(60);
 
-/// Looked at more often than this nothing new is seen; between looks a pick costs a comparison only.
+/// Looked at more often than this nothing new is seen; between looks a pick costs a comparison only. `benches/pick.rs`,
+/// with and without all of this in turn: 0.98, 1.03 and 1.01 of the time with 10, 100 and 256 endpoints, which is noise.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Whether there was a sign since the ledger last looked.
