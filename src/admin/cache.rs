@@ -11,6 +11,7 @@ pub(super) fn page(contents: Contents) -> Value {
     let Contents {
         endpoint,
         told,
+        credited,
         sent,
     } = contents;
     let feeds: Vec<Value> = told
@@ -33,6 +34,7 @@ pub(super) fn page(contents: Contents) -> Value {
         "cached_blocks": endpoint.blocks,
         "orphan_blocks": endpoint.orphans,
         "feeds": feeds,
+        "credited": { "blocks": credited.len(), "keys": sorted(credited) },
         "sent": { "blocks": sent.len(), "keys": sorted(sent) },
     })
 }

@@ -64,9 +64,12 @@ impl PickedFlight {
 
     /// Has the request's first block looked at: its answer ended well where it was sent.
     fn prove(&mut self) {
-        if self.record.outcome().served_by.is_none()
+        let outcome = self.record.outcome();
+        let reported = outcome.reported_cached.map(TokenCount::new);
+        if outcome.served_by.is_none()
             && let Some(proof) = self.proof.take()
-            && let Some(block) = self.reservation.as_ref().and_then(Reservation::first_block)
+            && let Some(reservation) = &self.reservation
+            && let Some(block) = reservation.first_block(reported)
         {
             proof.tokens.ended(proof.provenance, block);
         }

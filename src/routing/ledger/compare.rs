@@ -47,6 +47,16 @@ pub(super) struct Foreseen {
     life: Option<Life>,
 }
 
+impl Foreseen {
+    /// The first block that an engine computed which had so many tokens cached; `None` where that is the prompt's first
+    /// one, or there is no whole one.
+    pub(super) fn computed_after(&self, cached: TokenCount) -> Option<BlockKey> {
+        let had = usize::try_from(cached.get().checked_div(self.tokens_a_block)?).ok()?;
+        let key = self.keys.get(had).copied();
+        key.filter(|_| had > 0 && had < self.most)
+    }
+}
+
 /// All that is needed to judge an answer, taken out of the ledger.
 #[derive(Debug)]
 pub(in crate::routing) struct Comparison {
@@ -104,6 +114,11 @@ impl Removals {
         let over = (self.latest.len() + kept).saturating_sub(MAX_REMOVALS);
         self.latest.drain(..over);
         self.latest.extend(keys.iter().rev().take(kept).rev());
+    }
+
+    /// Whether a block left lately.
+    pub(super) fn mention(&self, key: BlockKey) -> bool {
+        self.latest.contains(&key)
     }
 
     /// Whether a block left after so many had. Where that is no longer known it is taken for true: nothing is held

@@ -15,6 +15,7 @@ use super::super::cost::Run;
 use super::super::endpoint::EndpointId;
 use super::super::index::Match;
 use super::super::router::prompts::Chain;
+use super::super::tokens::TokenCount;
 use super::account::Account;
 use super::{BookingId, FeedId, Ledger};
 
@@ -143,13 +144,18 @@ impl Ledger {
         }
     }
 
-    /// The watch kept on a booking's first block, and where.
+    /// The watch kept on a booking's first block, and where. Where the engine says that it had the first ones cached,
+    /// no event tells of those: then the first one that it computed is named as well.
     pub(in crate::routing) fn watch_of(
         &self,
         booking_id: BookingId,
-    ) -> Option<(EndpointId, Arc<Watch>)> {
+        reported: Option<TokenCount>,
+    ) -> Option<(EndpointId, Arc<Watch>, Option<BlockKey>)> {
         let booking = self.bookings.get(&booking_id)?;
-        Some((booking.endpoint()?, booking.first_block()?))
+        let foreseen = booking.foreseen();
+        let computed = reported.zip(foreseen);
+        let computed = computed.and_then(|(cached, foreseen)| foreseen.computed_after(cached));
+        Some((booking.endpoint()?, booking.first_block()?, computed))
     }
 
     /// All blocks of a feed were forgotten.
@@ -161,17 +167,26 @@ impl Ledger {
         }
     }
 
-    /// What became of a watched block; `found` is what the index has of it.
+    /// What became of a watched block, or of the first one `computed` in its stead; `found` is what the index has of it.
     pub(in crate::routing) fn first_block(
         &self,
         id: EndpointId,
         watch: &Watch,
+        computed: Option<BlockKey>,
         found: &[Match],
     ) -> FirstBlockStored {
         if watch.stored.load(Ordering::Relaxed) {
             return FirstBlockStored::Yes;
         }
         let held = |found: &Match| self.exact_columns.slot(found.source) == Some(id.slot);
+        let was_removed = |key| {
+            let account = self.account(id);
+            account.is_some_and(|account| account.removals.mention(key))
+        };
+        // Credits end where the engine's own figure does, so an event told of this one.
+        if computed.is_some_and(|key| found.iter().any(held) || was_removed(key)) {
+            return FirstBlockStored::Yes;
+        }
         match self.account(id) {
             Some(account)
                 if account.is_whole()

@@ -10,8 +10,10 @@ use super::{EndpointView, Router};
 pub struct Contents {
     /// The endpoint, as pages show it.
     pub endpoint: EndpointView,
-    /// What each event source says is cached, by rank, in the order of the endpoint's feeds.
+    /// What is cached by each event source, by rank, in the order of the endpoint's feeds.
     pub told: Vec<(u32, Vec<BlockKey>)>,
+    /// Of these, the blocks that no event told of: the engine's answers did.
+    pub credited: Vec<BlockKey>,
     /// What was sent there and may be cached: pieces of texts, and where there are no events, blocks.
     pub sent: Vec<BlockKey>,
 }
@@ -29,9 +31,11 @@ impl Router {
             .into_iter()
             .map(|(rank, source)| (rank, self.state.index.keys(source)))
             .collect();
+        let credited = self.credited(endpoint.id);
         Some(Contents {
             endpoint,
             told,
+            credited,
             sent: self.state.approximate.keys(sent),
         })
     }

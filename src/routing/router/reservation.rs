@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::super::block::BlockKey;
 use super::super::endpoint::EndpointId;
 use super::super::ledger::{BookingId, FirstBlockStored, Sent, Served, Watch};
 use super::super::tokens::TokenCount;
@@ -147,12 +148,16 @@ impl Reservation {
 
     /// The watch on the request's first block; `None` where what becomes of that tells nothing. It outlives the
     /// reservation, because events may come a little later than the answer's end.
-    pub fn first_block(&self) -> Option<FirstBlock> {
-        let (endpoint, watch) = self.state.ledger.lock().watch_of(self.booking?)?;
+    /// `reported` are the prompt's tokens that the engine says it had cached.
+    pub fn first_block(&self, reported: Option<TokenCount>) -> Option<FirstBlock> {
+        let ledger = self.state.ledger.lock();
+        let (endpoint, watch, computed) = ledger.watch_of(self.booking?, reported)?;
+        drop(ledger);
         Some(FirstBlock {
             state: Arc::clone(&self.state),
             endpoint,
             watch,
+            computed,
         })
     }
 
@@ -195,15 +200,18 @@ pub struct FirstBlock {
     state: Arc<State>,
     endpoint: EndpointId,
     watch: Arc<Watch>,
+    /// The first block that the engine computed, if it had the prompt's first one cached.
+    computed: Option<BlockKey>,
 }
 
 impl FirstBlock {
     /// What has become of it by now. Once [`FirstBlockStored::Yes`] it stays so.
     pub fn stored(&self) -> FirstBlockStored {
         // The index is asked first: the two locks are never held together.
-        let found = self.state.index.lookup(&[self.watch.key()]);
+        let key = self.computed.unwrap_or_else(|| self.watch.key());
+        let found = self.state.index.lookup(&[key]);
         let ledger = self.state.ledger.lock();
-        ledger.first_block(self.endpoint, &self.watch, &found)
+        ledger.first_block(self.endpoint, &self.watch, self.computed, &found)
     }
 }
 

@@ -115,7 +115,8 @@ async fn the_binary_serves_a_real_envoy_and_ends_in_order_with_nothing_else_arou
     let endpoints = endpoints_text(&[("engine-0".to_owned(), engine.http())]);
     put(&root, "etc/endpoints.yaml", &endpoints);
     let settings = json!({
-        "tokenizers": { "models": { MODEL: { "hub": "org/tiny" } } },
+        // The engine has a tokenizer of its own, which canaries would notice.
+        "tokenizers": { "models": { MODEL: { "hub": "org/tiny" } }, "canary_interval": "0s" },
         "guards": { "report_age_limit": "30s" },
         "limits": { "pick_timeout": "30s" },
     });

@@ -185,7 +185,10 @@ impl Fleet {
                     let cached = engine.running().dump_of(rank).await?.len();
                     let held = self.picker.endpoint(&name).await;
                     let live = feed_is(&held, "live");
-                    (live && held["cached_blocks"] == cached).then_some(())
+                    // Credits are of no event.
+                    let blocks = |of: &str| held[of].as_u64().unwrap_or_default();
+                    let told = blocks("cached_blocks") - blocks("credited_blocks");
+                    (live && told == cached as u64).then_some(())
                 })
                 .await;
             }

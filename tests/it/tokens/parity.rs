@@ -224,7 +224,8 @@ async fn request(
     let mut ids = right(&json!({ "prompt": prompt }));
     as_stored(&mut ids);
     played.store(&ids);
-    let proof: Option<(Provenance, _)> = made.provenance.zip(decision.reservation.first_block());
+    let proof: Option<(Provenance, _)> =
+        made.provenance.zip(decision.reservation.first_block(None));
     if let Some((provenance, block)) = proof {
         watched.tokens.ended(provenance, block);
     }

@@ -8,7 +8,7 @@ use super::super::super::event::Removed;
 use super::*;
 
 fn first(decision: &Decision) -> Option<FirstBlock> {
-    decision.reservation.first_block()
+    decision.reservation.first_block(None)
 }
 
 /// A pool of one that has told its block size.
@@ -217,4 +217,35 @@ proptest! {
             prop_assert_eq!(watched.stored(), FirstBlockStored::Yes);
         }
     }
+}
+
+/// Ends a cold request of which the engine says that it had `cached` tokens, and tells what became of its blocks.
+fn ended(pool: &mut Pool, decision: &Decision, cached: u64) -> FirstBlockStored {
+    let cached = TokenCount::new(cached);
+    decision.reservation.reported(cached, pool.now);
+    let watched = decision.reservation.first_block(Some(cached)).unwrap();
+    watched.stored()
+}
+
+#[test]
+fn an_engine_that_puts_a_cached_beginning_before_our_prompt_is_noticed_all_the_same() {
+    let mut pool = warm_pool();
+    let (ours, theirs) = (tokens(1, 100), tokens(2, 132));
+    pool.store(0, &theirs[..32], 0);
+    let held = pool.pick(&ours);
+    // What it computes stands behind a beginning that it has from others, so the prompt's first blocks are credited.
+    pool.store(0, &theirs, 2);
+    assert!(matches!(
+        ended(&mut pool, &held, 32),
+        FirstBlockStored::No { .. }
+    ));
+}
+
+#[test]
+fn a_prompt_whose_beginning_was_cached_before_we_listened_is_stored_where_it_goes_on() {
+    let mut pool = warm_pool();
+    let ours = tokens(1, 100);
+    let held = pool.pick(&ours);
+    pool.store(0, &ours, 2);
+    assert_eq!(ended(&mut pool, &held, 32), FirstBlockStored::Yes);
 }
