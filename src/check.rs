@@ -12,6 +12,7 @@ mod finding;
 mod fleet;
 mod report;
 mod target;
+mod tokenizer;
 mod trial;
 
 use std::io::Write as _;
@@ -120,6 +121,7 @@ async fn examine(context: &Context, target: Target) -> Examined {
     if let Some(about) = &about {
         let followed = events::Followed::begin(context, &target, about, &mut findings).await;
         trial::run(context, &engine, about, followed, &mut findings).await;
+        tokenizer::judge(context, target.address, about, &mut findings).await;
     } else {
         for topic in Topic::ALL {
             if !findings.has(topic) {

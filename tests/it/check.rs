@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 use std::process::Output;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::process::Command;
 use warmpath::engine::{Running, Settings, start};
 
-use crate::support::fleet::INSTANT;
+use crate::support::fleet::{INSTANT, MODEL, qwen3};
 use crate::support::ports::Refusing;
 
 async fn engine(options: &[&str]) -> Running {
@@ -94,6 +94,39 @@ async fn a_healthy_engine_passes_every_check_that_needs_no_tokenizer() {
     ] {
         assert_eq!(said.level(topic), "ok", "{topic}: {:#}", said.json);
     }
+}
+
+#[tokio::test]
+async fn tokens_are_held_against_the_engines_where_there_is_a_tokenizer() {
+    let folder = qwen3::folder().join(MODEL);
+    let model_dir = folder.to_str().expect("a path in UTF-8");
+    let mut config = tempfile::NamedTempFile::new().expect("a file");
+    let models = json!({"tokenizers": {"models": {MODEL: {"directory": model_dir}}, "hub": false}});
+    std::io::Write::write_all(&mut config, models.to_string().as_bytes()).expect("written");
+    let config = config.path().to_str().expect("a path in UTF-8");
+
+    let same = engine(&["--model", MODEL, "--model-dir", model_dir]).await;
+    let said = Said::of(&same, &["--config", config]).await;
+    assert_eq!(said.level("tokenizer"), "ok", "{:#}", said.json);
+
+    let other = engine(&[
+        "--model",
+        MODEL,
+        "--model-dir",
+        model_dir,
+        "--fault",
+        "wrong-tokens",
+    ])
+    .await;
+    let said = Said::of(&other, &["--config", config]).await;
+    assert!(!said.success);
+    assert_eq!(said.level("tokenizer"), "failed", "{:#}", said.json);
+    assert!(said.advice("tokenizer").contains("--chat-template"));
+
+    let unknown = engine(&[]).await;
+    let said = Said::of(&unknown, &[]).await;
+    assert_eq!(said.level("tokenizer"), "warning", "{:#}", said.json);
+    assert!(said.advice("tokenizer").contains("tokenizers.models"));
 }
 
 #[tokio::test]

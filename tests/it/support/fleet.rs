@@ -6,7 +6,7 @@
 pub(crate) mod echo;
 pub(crate) mod engine;
 pub(crate) mod load;
-mod qwen3;
+pub(crate) mod qwen3;
 mod setup;
 pub(crate) mod traffic;
 

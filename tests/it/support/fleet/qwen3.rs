@@ -9,7 +9,7 @@ use flate2::read::GzDecoder;
 use super::MODEL;
 
 /// A folder of models with Qwen3 in it.
-pub(super) fn folder() -> PathBuf {
+pub(crate) fn folder() -> PathBuf {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(unpack).clone()
 }
