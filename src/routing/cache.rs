@@ -153,22 +153,31 @@ impl CacheView {
         // Events tell of these themselves from now on, and of their end.
         let credits = &self.credits;
         credits.drop_all_of(&self.state.index, &self.batch.stored);
+        credits.drop_all_of(&self.state.index, &self.batch.removed);
         self.credit(prefixes);
-        let mut ledger = self.state.ledger.lock();
-        ledger.stored(self.feed.endpoint, &self.batch.stored);
-        if !events.is_empty() {
-            ledger.stirred(self.feed);
-        }
-        ledger.removed(self.feed.endpoint, &self.batch.removed);
-        ledger.set_orphans(self.feed, self.orphans.blocks());
-        if let Some(last) = self.batch.last_root.take() {
-            ledger.rooted(self.feed, &self.batch.roots, last);
-        }
-        drop(ledger);
+        self.tell_ledger(!events.is_empty());
         self.batch.stored.clear();
         self.batch.removed.clear();
         self.batch.roots.clear();
         self.batch.applied
+    }
+
+    /// Tells the ledger what the batch came to.
+    fn tell_ledger(&mut self, is_sign: bool) {
+        let last_root = self.batch.last_root.take();
+        let mut ledger = self.state.ledger.lock();
+        if !ledger.is_attached(self.feed) {
+            return;
+        }
+        ledger.stored(self.feed.endpoint, &self.batch.stored);
+        if is_sign {
+            ledger.stirred(self.feed);
+        }
+        ledger.removed(self.feed.endpoint, &self.batch.removed);
+        ledger.set_orphans(self.feed, self.orphans.blocks());
+        if let Some(last) = last_root {
+            ledger.rooted(self.feed, &self.batch.roots, last);
+        }
     }
 
     /// Forgets every block of this source (events were lost for good), its block
@@ -179,8 +188,10 @@ impl CacheView {
         self.block_size = None;
         self.tier = None;
         let mut ledger = self.state.ledger.lock();
-        ledger.view_cleared(self.feed.endpoint);
-        ledger.set_orphans(self.feed, 0);
+        if ledger.is_attached(self.feed) {
+            ledger.view_cleared(self.feed.endpoint);
+            ledger.set_orphans(self.feed, 0);
+        }
     }
 
     /// The engine is another process: what it had cached is gone, whoever knew of it.
@@ -390,6 +401,7 @@ impl CacheView {
         let pool = Pool::new(event.group, event.medium);
         for &hash in &event.hashes {
             let Some(place) = self.residents.leave(pool, hash) else {
+                self.note_unknown_left(pool, hash);
                 continue;
             };
             self.batch.applied.removed += 1;
@@ -399,6 +411,15 @@ impl CacheView {
                     self.batch.removed.push(key);
                 }
             }
+        }
+    }
+
+    /// A block left of which no store was told. Another tier may have told what it is, and then it ends a credit.
+    fn note_unknown_left(&mut self, pool: Pool, hash: EngineHash) {
+        if pool.medium == Medium::Gpu
+            && let Some(Place::Keyed(key)) = self.residents.place_of(hash)
+        {
+            self.batch.removed.push(key);
         }
     }
 
