@@ -102,8 +102,11 @@ struct Batch {
     writes_beneath: Vec<Write>,
     stored: Vec<BlockKey>,
     changes: Vec<(Medium, Change)>,
+    /// What left the accelerator or a tier that is counted.
     removed: Vec<BlockKey>,
-    /// Of these, the first blocks of sequences, and the last one itself.
+    /// Of these, what was at hand without a store that told so.
+    uncredited: Vec<BlockKey>,
+    /// Of those stored, the first blocks of sequences, and the last one itself.
     roots: Vec<BlockKey>,
     last_root: Option<Root>,
 }
@@ -153,11 +156,12 @@ impl CacheView {
         // Events tell of these themselves from now on, and of their end.
         let credits = &self.credits;
         credits.drop_all_of(&self.state.index, &self.batch.stored);
-        credits.drop_all_of(&self.state.index, &self.batch.removed);
+        credits.drop_all_of(&self.state.index, &self.batch.uncredited);
         self.credit(prefixes);
         self.tell_ledger(!events.is_empty());
         self.batch.stored.clear();
         self.batch.removed.clear();
+        self.batch.uncredited.clear();
         self.batch.roots.clear();
         self.batch.applied
     }
@@ -407,7 +411,8 @@ impl CacheView {
             self.batch.applied.removed += 1;
             if let Place::Keyed(key) = place {
                 self.note_write(pool.medium, Write::Remove(key));
-                if pool.medium == Medium::Gpu {
+                let is_gpu = pool.medium == Medium::Gpu;
+                if is_gpu || self.state.settings.tiers.factor(pool.medium).is_some() {
                     self.batch.removed.push(key);
                 }
             }
@@ -420,6 +425,7 @@ impl CacheView {
             && let Some(Place::Keyed(key)) = self.residents.place_of(hash)
         {
             self.batch.removed.push(key);
+            self.batch.uncredited.push(key);
         }
     }
 

@@ -162,3 +162,43 @@ fn a_credit_ends_with_the_removal_of_a_block_that_only_a_slower_tier_named() {
     assert_eq!(pool.view(0).credited_blocks, 0);
     assert_eq!(seen(&pool.pick(&prompt)), (1_600, 1_600, 8 + 400));
 }
+
+#[test]
+fn a_block_that_host_memory_dropped_after_the_pick_overtakes_the_prediction() {
+    let mut pool = Pool::new(1);
+    let prompt = tokens(1, 1_608);
+    pool.store(0, &prompt, 0);
+    pool.offload(0, &prompt, 50);
+    let held = pool.pick(&prompt);
+    let removed = Removed {
+        hashes: stored(&prompt, 80).hashes,
+        medium: Medium::Cpu,
+        group: None,
+    };
+    pool.views[0].apply(&[KvEvent::Removed(removed)]);
+    let compared = held.reservation.reported(TokenCount::new(1_280), pool.now);
+    assert_eq!(compared.agreement, Agreement::Overtaken);
+    let compared = held.reservation.reported(TokenCount::new(960), pool.now);
+    assert_eq!(compared.agreement, Agreement::TooHigh, "not that block");
+}
+
+#[test]
+fn a_credit_outlives_the_removal_of_its_copy_in_host_memory() {
+    let mut pool = Pool::new(1);
+    let prompt = tokens(1, 1_608);
+    pool.store(0, &tokens(77, 16), 0);
+    let held = pool.pick(&prompt);
+    held.reservation.reported(TokenCount::new(1_600), pool.now);
+    drop(held);
+    let copied = Stored {
+        medium: Medium::Cpu,
+        ..stored(&prompt, 0)
+    };
+    let removed = Removed {
+        hashes: copied.hashes.clone(),
+        medium: Medium::Cpu,
+        group: None,
+    };
+    pool.views[0].apply(&[KvEvent::Stored(copied), KvEvent::Removed(removed)]);
+    assert_eq!(seen(&pool.pick(&prompt)), (1_600, 0, 8));
+}
