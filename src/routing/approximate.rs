@@ -29,6 +29,10 @@ mod tests;
 /// 8B model has left on a 24 GB card. Too small forgets hits, too large invents them.
 pub const DEFAULT_CAPACITY: TokenCount = TokenCount::new(100_000);
 
+/// Keys written under one lock of the index, for which lookups wait: about 20 µs. A list of blocks of one token is
+/// as long as a pool has tokens.
+const WRITES_A_LOCK: usize = 512;
+
 /// What was sent to one endpoint, most recent last.
 ///
 /// The lock is held while one request's keys are touched (about 30 ns a key), by that
@@ -95,15 +99,15 @@ impl Recent {
             evicted.push(key);
         }
         overflow.evicted(&evicted, blocks.len());
-        let Some(mut writer) = index.write(self.source) else {
-            return;
-        };
-        for key in stored {
-            writer.store(key);
+        for keys in stored.chunks(WRITES_A_LOCK) {
+            let Some(mut writer) = index.write(self.source) else {
+                return;
+            };
+            for &key in keys {
+                writer.store(key);
+            }
         }
-        for key in evicted {
-            writer.remove(key);
-        }
+        self.remove(index, &evicted);
     }
 
     /// What is asked for again and again does not fit: much of what it forgot was wanted.
@@ -119,11 +123,8 @@ impl Recent {
     /// Forgets everything: the endpoint's cache was dropped.
     pub fn clear(&self, index: &PrefixIndex) {
         let mut sent = self.sent.lock();
-        if let Some(mut writer) = index.write(self.source) {
-            for key in sent.blocks.keys() {
-                writer.remove(key);
-            }
-        }
+        let forgotten: Vec<BlockKey> = sent.blocks.keys().collect();
+        self.remove(index, &forgotten);
         sent.blocks = Lru::default();
         sent.overflow.forget();
     }
@@ -138,11 +139,17 @@ impl Recent {
         }
         // What went with the process went for no want of room.
         sent.overflow.forget();
-        let Some(mut writer) = index.write(self.source) else {
-            return;
-        };
-        for key in forgotten {
-            writer.remove(key);
+        self.remove(index, &forgotten);
+    }
+
+    fn remove(&self, index: &PrefixIndex, keys: &[BlockKey]) {
+        for keys in keys.chunks(WRITES_A_LOCK) {
+            let Some(mut writer) = index.write(self.source) else {
+                return;
+            };
+            for &key in keys {
+                writer.remove(key);
+            }
         }
     }
 }

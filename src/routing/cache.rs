@@ -102,8 +102,11 @@ struct Batch {
     writes_beneath: Vec<Write>,
     stored: Vec<BlockKey>,
     changes: Vec<(Medium, Change)>,
+    /// What left the accelerator or a tier that is counted.
     removed: Vec<BlockKey>,
-    /// Of these, the first blocks of sequences, and the last one itself.
+    /// Of these, what was at hand without a store that told so.
+    uncredited: Vec<BlockKey>,
+    /// Of those stored, the first blocks of sequences, and the last one itself.
     roots: Vec<BlockKey>,
     last_root: Option<Root>,
 }
@@ -153,22 +156,32 @@ impl CacheView {
         // Events tell of these themselves from now on, and of their end.
         let credits = &self.credits;
         credits.drop_all_of(&self.state.index, &self.batch.stored);
+        credits.drop_all_of(&self.state.index, &self.batch.uncredited);
         self.credit(prefixes);
+        self.tell_ledger(!events.is_empty());
+        self.batch.stored.clear();
+        self.batch.removed.clear();
+        self.batch.uncredited.clear();
+        self.batch.roots.clear();
+        self.batch.applied
+    }
+
+    /// Tells the ledger what the batch came to.
+    fn tell_ledger(&mut self, is_sign: bool) {
+        let last_root = self.batch.last_root.take();
         let mut ledger = self.state.ledger.lock();
+        if !ledger.is_attached(self.feed) {
+            return;
+        }
         ledger.stored(self.feed.endpoint, &self.batch.stored);
-        if !events.is_empty() {
+        if is_sign {
             ledger.stirred(self.feed);
         }
         ledger.removed(self.feed.endpoint, &self.batch.removed);
         ledger.set_orphans(self.feed, self.orphans.blocks());
-        if let Some(last) = self.batch.last_root.take() {
+        if let Some(last) = last_root {
             ledger.rooted(self.feed, &self.batch.roots, last);
         }
-        drop(ledger);
-        self.batch.stored.clear();
-        self.batch.removed.clear();
-        self.batch.roots.clear();
-        self.batch.applied
     }
 
     /// Forgets every block of this source (events were lost for good), its block
@@ -179,8 +192,10 @@ impl CacheView {
         self.block_size = None;
         self.tier = None;
         let mut ledger = self.state.ledger.lock();
-        ledger.view_cleared(self.feed.endpoint);
-        ledger.set_orphans(self.feed, 0);
+        if ledger.is_attached(self.feed) {
+            ledger.view_cleared(self.feed.endpoint);
+            ledger.set_orphans(self.feed, 0);
+        }
     }
 
     /// The engine is another process: what it had cached is gone, whoever knew of it.
@@ -390,15 +405,27 @@ impl CacheView {
         let pool = Pool::new(event.group, event.medium);
         for &hash in &event.hashes {
             let Some(place) = self.residents.leave(pool, hash) else {
+                self.note_unknown_left(pool, hash);
                 continue;
             };
             self.batch.applied.removed += 1;
             if let Place::Keyed(key) = place {
                 self.note_write(pool.medium, Write::Remove(key));
-                if pool.medium == Medium::Gpu {
+                let is_gpu = pool.medium == Medium::Gpu;
+                if is_gpu || self.state.settings.tiers.factor(pool.medium).is_some() {
                     self.batch.removed.push(key);
                 }
             }
+        }
+    }
+
+    /// A block left of which no store was told. Another tier may have told what it is, and then it ends a credit.
+    fn note_unknown_left(&mut self, pool: Pool, hash: EngineHash) {
+        if pool.medium == Medium::Gpu
+            && let Some(Place::Keyed(key)) = self.residents.place_of(hash)
+        {
+            self.batch.removed.push(key);
+            self.batch.uncredited.push(key);
         }
     }
 

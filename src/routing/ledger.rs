@@ -45,7 +45,7 @@ mod tests;
 pub(super) mod trust;
 
 pub(super) use choose::{Sent, Wanted};
-pub(super) use compare::{Comparison, Standing};
+pub(super) use compare::{Comparison, Reach, Standing};
 use credit::Credits;
 pub use parity::FirstBlockStored;
 pub(super) use parity::{Root, SHOWN_TOKENS, Watch};
@@ -336,9 +336,10 @@ impl Ledger {
             .map(|account| Arc::clone(&account.recent))
     }
 
-    /// Tokens that an endpoint's cache holds at most.
-    pub(super) fn capacity(&self, id: EndpointId) -> TokenCount {
-        self.account(id).map_or(TokenCount::ZERO, Account::capacity)
+    /// Tokens that the cache of one of an endpoint's ranks holds at most.
+    pub(super) fn rank_capacity(&self, id: EndpointId) -> TokenCount {
+        let account = self.account(id);
+        account.map_or(TokenCount::ZERO, Account::rank_capacity)
     }
 
     /// The credits of all of an endpoint's sources.

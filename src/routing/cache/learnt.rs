@@ -63,8 +63,11 @@ impl CacheView {
             }
         }
         if !missing.is_empty() {
-            for key in self.residents.release(Medium::Gpu, &missing) {
-                self.batch.writes.push(Write::Remove(key));
+            // An engine looks on every tier for what it computes in the end.
+            for medium in [Medium::Gpu, Medium::Cpu, Medium::Storage] {
+                for key in self.residents.release(medium, &missing) {
+                    self.note_write(medium, Write::Remove(key));
+                }
             }
         }
         known
@@ -106,7 +109,7 @@ impl CacheView {
                 // A report credited it already.
                 continue;
             };
-            let capacity = self.state.ledger.lock().capacity(self.feed.endpoint);
+            let capacity = self.state.ledger.lock().rank_capacity(self.feed.endpoint);
             let (life, size) = (self.credits.life(), u64::from(size.get()));
             let index = &self.state.index;
             self.credits.give(index, life, cached, size, capacity, at);

@@ -226,13 +226,18 @@ impl Account {
     /// Tokens its KV pools hold, for the approximate index.
     pub(super) fn capacity(&self) -> TokenCount {
         let ranks = self.feeds.len().max(1) as u64;
-        let a_rank = self
-            .health
-            .report
-            .and_then(|(report, _)| report.kv_capacity);
-        a_rank.map_or(DEFAULT_CAPACITY, |tokens| {
+        self.reported_capacity().map_or(DEFAULT_CAPACITY, |tokens| {
             TokenCount::new(tokens.get().saturating_mul(ranks))
         })
+    }
+
+    /// Tokens the KV pool of one of its ranks holds.
+    pub(super) fn rank_capacity(&self) -> TokenCount {
+        self.reported_capacity().unwrap_or(DEFAULT_CAPACITY)
+    }
+
+    fn reported_capacity(&self) -> Option<TokenCount> {
+        self.health.report?.0.kv_capacity
     }
 
     /// All that a pick uses of it; its blocks are to be counted in the columns named.

@@ -17,7 +17,7 @@ use super::account::Account;
 use super::booking::Terms;
 use super::credit::{Credits, Life};
 use super::trust::{Evidence, TrustChange};
-use super::{BookingId, Ledger, Prefill};
+use super::{BookingId, FeedId, Ledger, Prefill};
 
 /// Removed blocks remembered for each endpoint with requests in flight: 64 KiB, a quarter of a pool of 512,000 tokens.
 const MAX_REMOVALS: usize = 8_192;
@@ -194,6 +194,11 @@ impl Ledger {
             let in_flight = account.in_flight > 0;
             account.removals.note(keys, in_flight);
         }
+    }
+
+    /// It is still the source of its endpoint's rank.
+    pub(in crate::routing) fn is_attached(&mut self, feed: FeedId) -> bool {
+        self.feed_mut(feed).is_some()
     }
 
     /// A view starts over.

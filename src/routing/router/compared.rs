@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::super::block::BlockKey;
 use super::super::ledger::credit::Note;
 use super::super::ledger::trust::{Evidence, Verdict};
-use super::super::ledger::{BookingId, Comparison, Standing, TrustChange};
+use super::super::ledger::{BookingId, Comparison, Reach, Standing, TrustChange};
 use super::super::tokens::TokenCount;
 use super::State;
 
@@ -165,7 +165,7 @@ impl State {
         let verdict = match view? {
             Agreement::Equal => Some(Verdict::Right),
             Agreement::TooLow if comparison.feed == Standing::Whole => Some(Verdict::TooLow),
-            Agreement::TooHigh => Some(Verdict::TooHigh),
+            Agreement::TooHigh => too_high(comparison, reach),
             Agreement::TooLow | Agreement::Overtaken | Agreement::Unknown => None,
         };
         let last = comparison.most.checked_sub(1);
@@ -196,5 +196,23 @@ impl State {
             .iter()
             .any(|&source| self.index.holds(source, key));
         held && !credited(key)
+    }
+}
+
+/// What a report of less says of the view: nothing where several ranks share the endpoint, of which one alone has
+/// what was foreseen and any may have answered. One block less is as good as right: an engine that drafts tokens
+/// (EAGLE, MTP) and hashes no lookahead computes the last block of each hit anew, and no choice hangs on a block.
+fn too_high(comparison: &Comparison, reach: Reach) -> Option<Verdict> {
+    if comparison.sources.len() > 1 {
+        return None;
+    }
+    let lacking = reach
+        .held
+        .min(comparison.most)
+        .saturating_sub(comparison.reported);
+    match (lacking, comparison.reported) {
+        (1, 0) => None,
+        (1, _) => Some(Verdict::Right),
+        _ => Some(Verdict::TooHigh),
     }
 }

@@ -90,7 +90,10 @@ impl Reservation {
 
     /// More data of the answer arrived. Costs next to nothing: no lock, no clock.
     pub fn more_data(&self) {
-        self.sent.pulse.beat();
+        // Once given back it says nothing of the endpoint: another one answers, or what came was an error.
+        if self.booking.is_some() {
+            self.sent.pulse.beat();
+        }
     }
 
     /// The first data of the answer arrived: the prompt is prefilled.

@@ -349,3 +349,36 @@ fn losing_events_leaves_what_was_sent_and_a_clear_does_not() {
     pool.views[0].restarted();
     assert_eq!(text(&pool), 0);
 }
+
+#[test]
+fn what_orphans_teach_of_a_rank_is_bounded_by_what_one_rank_holds() {
+    let mut pool = sized(1);
+    let _second = pool.router.cache_view(pool.ids[0], 1);
+    let report = Report {
+        kv_capacity: Some(TokenCount::new(20 * 16)),
+        ..Report::default()
+    };
+    pool.router
+        .report(pool.ids[0], ReportOutcome::Fresh(report), pool.now);
+    for n in 1..4 {
+        let prompt = tokens(n, 320);
+        let held = pool.pick(&prompt);
+        pool.store(0, &prompt[..256], 15);
+        drop(held);
+    }
+    assert_eq!(pool.view(0).credited_blocks, 20);
+}
+
+#[test]
+fn a_view_that_another_replaced_releases_nothing() {
+    let mut pool = sized(1);
+    let prompt = tokens(1, 160);
+    let mut second = pool.router.cache_view(pool.ids[0], 0);
+    second.set_feed(FeedState::Live);
+    let held = pool.pick(&prompt);
+    pool.store(0, &prompt, 0);
+    assert_eq!(pool.queued(0), 160);
+    second.apply(&[KvEvent::Stored(stored(&prompt, 0))]);
+    assert_eq!(pool.queued(0), 0);
+    drop(held);
+}

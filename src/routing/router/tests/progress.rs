@@ -339,3 +339,16 @@ fn an_endpoint_that_sleeps_is_never_picked_and_does_not_stall() {
     assert_eq!(pair.excluded(), None);
     assert_eq!(pair.pool.pick(&tokens(3, 100)).id, pair.pool.ids[0]);
 }
+
+#[test]
+fn an_answer_of_somebody_else_is_no_sign_of_the_endpoint_picked() {
+    let mut pair = Pair::new();
+    let _stuck = pair.pool.pick_on(0, &tokens(1, 100));
+    let mut elsewhere = pair.pool.pick_on(0, &tokens(2, 100));
+    elsewhere.reservation.served_by(address(9), pair.pool.now);
+    for _ in 0..12 {
+        pair.pass(SECOND);
+        elsewhere.reservation.more_data();
+    }
+    assert_eq!(pair.excluded(), STALLED);
+}

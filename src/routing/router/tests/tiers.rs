@@ -1,6 +1,7 @@
 //! Blocks on slower tiers count as cached, and bringing them has its price.
 
 use super::*;
+use crate::routing::router::Agreement;
 
 /// What the picked endpoint was seen with: cached, from beneath, cost.
 fn seen(decision: &Decision) -> (u64, u64, u64) {
@@ -123,4 +124,81 @@ fn a_tier_at_the_price_of_computing_is_not_looked_at() {
     };
     pool.views[0].apply(&[KvEvent::Stored(event), KvEvent::Removed(removed)]);
     assert_eq!(seen(&pool.pick(&prompt)), (0, 0, 1_608));
+}
+
+#[test]
+fn blocks_that_a_report_says_are_not_in_host_memory_are_believed_there_no_more() {
+    let mut pool = Pool::new(1);
+    let prompt = tokens(1, 1_608);
+    pool.store(0, &prompt, 0);
+    pool.offload(0, &prompt, 50);
+    // The connector was reset and tells nobody; the engine computes what it had there.
+    let held = pool.pick(&prompt);
+    pool.store(0, &prompt, 50);
+    let compared = held.reservation.reported(TokenCount::new(800), pool.now);
+    assert_eq!(compared.agreement, Agreement::TooHigh);
+    drop(held);
+    pool.store(0, &tokens(2, 16), 0);
+    let removed = Removed {
+        hashes: stored(&prompt, 50).hashes,
+        medium: Medium::Gpu,
+        group: None,
+    };
+    pool.views[0].apply(&[KvEvent::Removed(removed)]);
+    assert_eq!(seen(&pool.pick(&prompt)), (800, 0, 808));
+}
+
+#[test]
+fn a_credit_ends_with_the_removal_of_a_block_that_only_a_slower_tier_named() {
+    let mut pool = Pool::new(1);
+    let prompt = tokens(1, 1_608);
+    pool.store(0, &tokens(77, 16), 0);
+    let held = pool.pick(&prompt);
+    let compared = held.reservation.reported(TokenCount::new(1_600), pool.now);
+    assert_eq!(compared.credited, 100);
+    drop(held);
+    // Stored before anybody listened; now it goes to the host's memory, and from the accelerator's.
+    pool.offload(0, &prompt, 0);
+    assert_eq!(pool.view(0).credited_blocks, 0);
+    assert_eq!(seen(&pool.pick(&prompt)), (1_600, 1_600, 8 + 400));
+}
+
+#[test]
+fn a_block_that_host_memory_dropped_after_the_pick_overtakes_the_prediction() {
+    let mut pool = Pool::new(1);
+    let prompt = tokens(1, 1_608);
+    pool.store(0, &prompt, 0);
+    pool.offload(0, &prompt, 50);
+    let held = pool.pick(&prompt);
+    let removed = Removed {
+        hashes: stored(&prompt, 80).hashes,
+        medium: Medium::Cpu,
+        group: None,
+    };
+    pool.views[0].apply(&[KvEvent::Removed(removed)]);
+    let compared = held.reservation.reported(TokenCount::new(1_280), pool.now);
+    assert_eq!(compared.agreement, Agreement::Overtaken);
+    let compared = held.reservation.reported(TokenCount::new(960), pool.now);
+    assert_eq!(compared.agreement, Agreement::TooHigh, "not that block");
+}
+
+#[test]
+fn a_credit_outlives_the_removal_of_its_copy_in_host_memory() {
+    let mut pool = Pool::new(1);
+    let prompt = tokens(1, 1_608);
+    pool.store(0, &tokens(77, 16), 0);
+    let held = pool.pick(&prompt);
+    held.reservation.reported(TokenCount::new(1_600), pool.now);
+    drop(held);
+    let copied = Stored {
+        medium: Medium::Cpu,
+        ..stored(&prompt, 0)
+    };
+    let removed = Removed {
+        hashes: copied.hashes.clone(),
+        medium: Medium::Cpu,
+        group: None,
+    };
+    pool.views[0].apply(&[KvEvent::Stored(copied), KvEvent::Removed(removed)]);
+    assert_eq!(seen(&pool.pick(&prompt)), (1_600, 0, 8));
 }

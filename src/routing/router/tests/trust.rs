@@ -140,3 +140,32 @@ fn nothing_foreseen_and_nothing_there_is_no_proof() {
     }
     assert!(doubted);
 }
+
+#[test]
+fn an_engine_that_keeps_the_last_block_of_each_hit_back_is_not_doubted() {
+    // Speculative decoding that hashes no lookahead: one block less than is there, of every hit.
+    let mut pool = pool();
+    for n in 0..40 {
+        let prompt = tokens(n, 330);
+        pool.store(0, &prompt[..160], 0);
+        let (foreseen, change) = ask(&mut pool, &prompt, 144, true);
+        assert_eq!((foreseen, change), (160, None), "{n}");
+    }
+}
+
+#[test]
+fn an_endpoint_whose_ranks_share_it_is_not_doubted_for_what_only_one_of_them_has() {
+    let mut pool = pool();
+    let mut second = pool.router.cache_view(pool.ids[0], 1);
+    second.set_feed(FeedState::Live);
+    for n in 0..20 {
+        let prompt = tokens(n, 330);
+        pool.store(0, &prompt, 0);
+        // Its own balancer gave it to the rank that has nothing of it.
+        pool.now += Duration::from_secs(2);
+        let decision = pool.pick_on(0, &prompt);
+        second.apply(&[KvEvent::Stored(stored(&prompt, 0))]);
+        let compared = decision.reservation.reported(TokenCount::ZERO, pool.now);
+        assert_eq!(compared.trust, None, "{n}");
+    }
+}
