@@ -146,6 +146,23 @@ async fn where_vllms_question_is_unknown_sglang_is_asked() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_engine_that_answers_all_but_where_its_events_are_has_untold_events_after_a_while() {
+    let double = Double::new(|path| match path {
+        "/kv_event_sources" => Some((404, "")),
+        "/server_info" => Some((500, "")),
+        _ => Some((200, r#"{"data":[]}"#)),
+    });
+    let (probe, told, _) = probe(&double);
+    let sooner = told.clone();
+    let early = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert_eq!(sooner.borrow().events, None, "it may be starting");
+    };
+    tokio::join!(run_for(Duration::from_secs(60), probe), early);
+    assert_eq!(told.borrow().events, Some(Events::Untold));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_silent_engine_is_asked_again_with_growing_pauses_and_tells_nothing() {
     let double = Double::new(|_| None);
     let (probe, told, _) = probe(&double);
