@@ -15,7 +15,11 @@ fn versions_are_read_as_far_as_they_are_numbers() {
     assert_eq!(version("0.31.0"), Some(Some((0, 31))));
     assert_eq!(version("v0.20.1+cpu"), Some(Some((0, 20))));
     assert_eq!(version("0.9rc1"), Some(Some((0, 9))));
+    assert_eq!(version("0.11.1rc2.dev45+gabc"), Some(Some((0, 11))));
     assert_eq!(version("dev"), Some(None));
+    // A build from a clone without tags, of whatever age.
+    assert_eq!(version("0.1.dev1+g0a1b2c3"), Some(None));
+    assert_eq!(version("0.1.0"), Some(Some((0, 1))));
     assert_eq!(read_version(b"<html>"), None);
 }
 
