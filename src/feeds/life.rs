@@ -260,6 +260,10 @@ impl Life {
         if refused || finding.outcome == ReportOutcome::Failed {
             standing.presence.failed(asked, refused);
         } else {
+            if !standing.presence.is_met() {
+                // A life before this one may have been at the same address.
+                self.process_bell.notify_one();
+            }
             let since = standing.presence.answered();
             if since.is_some() {
                 info!(endpoint = %self.name, "engine is back: what was sent to it before is no longer taken to be cached");
