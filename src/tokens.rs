@@ -244,6 +244,13 @@ impl Tokens {
         }
     }
 
+    /// Another process answers at an engine's address, perhaps with another template: its tokens are compared at once.
+    pub fn restarted(&self, engine: SocketAddr) {
+        self.parity.restarted(engine);
+        self.engine.forget_answers();
+        self.changed_for_parity.notify_one();
+    }
+
     fn replace_table(&self, catalog: &Catalog) {
         *self.table.write() = Arc::new(catalog.table(&self.settings));
         self.engine.forget_answers();

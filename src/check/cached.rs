@@ -38,6 +38,11 @@ pub(super) async fn judge(
         Ok(text) => judge_answer(&text, trial.prompt.len(), block_size, findings),
         Err(why) => findings.fail(Topic::CachedTokens, why.to_string(), "see the engine's log"),
     }
+    judge_stream(engine, trial, findings).await;
+}
+
+/// Sends it as a stream.
+pub(super) async fn judge_stream(engine: &Engine, trial: &Trial, findings: &mut Findings) {
     let streamed = trial.body(json!({ "stream": true }));
     match engine.post(COMPLETIONS, &streamed, trial.rank()).await {
         Ok(stream) if tells_usage(&stream) => {

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use prometheus::Registry;
 use tokio::sync::{Notify, watch};
@@ -121,6 +123,20 @@ impl Follow {
     }
 }
 
+/// The first store that any source tells of whose tokens begin a prompt, if it comes in time.
+pub(super) async fn store_of(
+    follows: &[Follow],
+    prompt: &[u32],
+    patience: Duration,
+) -> Option<Stored> {
+    let each = follows
+        .iter()
+        .map(|follow| follow.store_of(prompt, patience));
+    let told: FuturesUnordered<_> = each.collect();
+    let mut found = told.filter_map(std::future::ready);
+    found.next().await
+}
+
 /// The sources of one engine, followed until this is dropped.
 pub(super) struct Followed {
     pub(super) ranks: Vec<Follow>,
@@ -131,6 +147,13 @@ pub(super) struct Followed {
 }
 
 impl Followed {
+    /// The sources of which one must tell of a request: that of the rank it is pinned to, or where nothing can be
+    /// pinned any.
+    pub(super) fn by_request(&self) -> impl Iterator<Item = &[Follow]> {
+        let at_once = if self.pinned { 1 } else { self.ranks.len() };
+        self.ranks.chunks(at_once.max(1))
+    }
+
     /// Subscribes to each rank, and judges what replays give.
     pub(super) async fn begin(
         context: &Context,
@@ -246,5 +269,56 @@ fn judge_replay(follow: &Follow, state: &FeedState, ranks: usize, findings: &mut
             format!("{of_rank}{cause}"),
             HOW_TO_PUBLISH,
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::routing::event::{EngineHash, Medium};
+
+    fn follow(rank: u32) -> Follow {
+        Follow {
+            source: Source {
+                rank,
+                ..Source::default()
+            },
+            shared: Arc::default(),
+        }
+    }
+
+    fn stored(tokens: Vec<u32>) -> Stored {
+        Stored {
+            hashes: vec![EngineHash(1)],
+            parent: None,
+            block_size: 4,
+            tokens,
+            opaque_tokens: false,
+            lora_name: None,
+            extras: Vec::new(),
+            medium: Medium::Gpu,
+            group: None,
+            indexable_group: true,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_is_found_whichever_of_several_ranks_tells_of_it() {
+        let followed = Followed {
+            ranks: vec![follow(2), follow(3)],
+            pinned: false,
+            _tasks: JoinSet::new(),
+            _stop: CancellationToken::new().drop_guard(),
+        };
+        let prompt = [1, 2, 3, 4, 5];
+        let patience = Duration::from_secs(1);
+        let [together] = followed.by_request().collect::<Vec<_>>()[..] else {
+            panic!("one request for both");
+        };
+        assert_eq!(store_of(together, &prompt, patience).await, None);
+        let mut view = Recorder(Arc::clone(&followed.ranks[1].shared));
+        view.apply(&[KvEvent::Stored(stored(vec![1, 2, 3, 4]))]);
+        let found = store_of(together, &prompt, patience).await;
+        assert_eq!(found, Some(stored(vec![1, 2, 3, 4])));
     }
 }

@@ -6,7 +6,7 @@ use super::Context;
 use super::about::About;
 use super::cached;
 use super::engine::{Engine, Unanswered};
-use super::events::{Follow, Followed, HOW_TO_PUBLISH};
+use super::events::{Follow, Followed, HOW_TO_PUBLISH, store_of};
 use super::finding::{Findings, Topic};
 
 /// Blocks of the prompt that is sent; the last one is not full.
@@ -52,14 +52,21 @@ pub(super) async fn run(
         }
         return;
     }
-    for (n, follow) in followed.ranks.iter().enumerate() {
-        let rank = followed.pinned.then_some(follow.source.rank);
+    for (n, follows) in followed.by_request().enumerate() {
+        let pinned = follows.first().filter(|_| followed.pinned);
+        let rank = pinned.map(|follow| follow.source.rank);
         let trial = Trial::new(model, rank);
         if !trial.send(engine, findings, n == 0).await {
             return;
         }
-        let block_size = trial.see_blocks(context, follow, about, findings).await;
-        if n == 0 {
+        let block_size = trial.see_blocks(context, follows, about, findings).await;
+        if follows.len() > 1 {
+            findings.left_out(
+                Topic::CachedTokens,
+                "the engine has several ranks, and the same request again may come to another",
+            );
+            cached::judge_stream(engine, &trial, findings).await;
+        } else if n == 0 {
             let block_size = block_size.or_else(|| about.reported_block_size());
             cached::judge(engine, &trial, block_size, findings).await;
         }
@@ -130,15 +137,16 @@ impl Trial {
     async fn see_blocks(
         &self,
         context: &Context,
-        follow: &Follow,
+        follows: &[Follow],
         about: &About,
         findings: &mut Findings,
     ) -> Option<u32> {
         let of_rank = self.rank.map(|rank| format!("rank {rank}: "));
         let of_rank = of_rank.unwrap_or_default();
         let sent = std::time::Instant::now();
-        let Some(stored) = follow.store_of(&self.prompt, context.timeout).await else {
-            let live = &follow.source.live;
+        let Some(stored) = store_of(follows, &self.prompt, context.timeout).await else {
+            let live: Vec<&str> = follows.iter().map(|f| f.source.live.as_str()).collect();
+            let live = live.join(" or ");
             findings.fail(
                 Topic::Events,
                 format!(

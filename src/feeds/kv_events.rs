@@ -48,6 +48,8 @@ pub struct Source {
     /// Other ranks of the same server have sources of their own, so that a batch which names
     /// another rank is not this one's.
     pub one_of_several: bool,
+    /// The endpoint's reports are of other sources' work as well: nothing follows from them for this one's silence.
+    pub shares_reports: bool,
     /// What is wrong with the engine's configuration, if that alone can explain that this source
     /// cannot be followed, and what to set instead.
     pub advice: Option<String>,

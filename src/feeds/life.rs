@@ -21,7 +21,7 @@ use super::presence::Presence;
 use super::probe::Profile;
 use super::supervisor::Profiles;
 use crate::metrics::picks::PickMetrics;
-use crate::routing::endpoint::{Endpoint, EndpointId, EndpointName, Ours, Report, ReportOutcome};
+use crate::routing::endpoint::{Endpoint, EndpointId, EndpointName, Ours, ReportOutcome};
 use crate::routing::router::Router;
 
 #[cfg(test)]
@@ -61,6 +61,8 @@ pub struct Life {
     bell: Arc<Notify>,
     /// Rung when what the engine tells of itself should be asked for again.
     ask_again: Arc<Notify>,
+    /// Rung when another process answers at its address.
+    process_bell: Arc<Notify>,
     hints: watch::Sender<EventHints>,
     /// Adapters that were replaced under their names.
     replaced: watch::Sender<Replaced>,
@@ -107,6 +109,7 @@ impl Life {
             address: whole.address,
             bell: Arc::default(),
             ask_again: Arc::default(),
+            process_bell: Arc::default(),
             hints: watch::Sender::new(events),
             replaced: watch::Sender::default(),
             standing: Mutex::new(Standing {
@@ -178,6 +181,11 @@ impl Life {
     /// Rung when the engine may tell something new of itself.
     pub fn profile_bell(&self) -> Arc<Notify> {
         Arc::clone(&self.ask_again)
+    }
+
+    /// Rung when another process answers at its address.
+    pub fn process_bell(&self) -> Arc<Notify> {
+        Arc::clone(&self.process_bell)
     }
 
     /// The engine answers after a silence. Its events may have been cut off meanwhile.
@@ -252,6 +260,10 @@ impl Life {
         if refused || finding.outcome == ReportOutcome::Failed {
             standing.presence.failed(asked, refused);
         } else {
+            if !standing.presence.is_met() {
+                // A life before this one may have been at the same address.
+                self.process_bell.notify_one();
+            }
             let since = standing.presence.answered();
             if since.is_some() {
                 info!(endpoint = %self.name, "engine is back: what was sent to it before is no longer taken to be cached");
@@ -265,7 +277,8 @@ impl Life {
         for (&rank, &id) in &standing.endpoints {
             let outcome = finding.of_rank(rank);
             if let ReportOutcome::Fresh(report) = outcome {
-                self.reported(&standing, (rank, id), &report, asked, now);
+                let work = Work::of(&report, asked.into()).filter(|_| finding.tells_apart(rank));
+                self.reported(&standing, (rank, id), report.asleep, work, now);
             }
             self.audience.router.report(id, outcome, now);
         }
@@ -276,22 +289,22 @@ impl Life {
         &self,
         standing: &Standing,
         (rank, id): (Option<u32>, EndpointId),
-        report: &Report,
-        asked: Instant,
+        asleep: bool,
+        work: Option<Work>,
         now: Instant,
     ) {
-        if report.asleep {
+        if asleep {
             // Said with each report, because a replay that ends meanwhile would fill the view with
             // what the engine had: it tells of its empty cache only when it wakes and computes.
             self.audience.router.restarted(id, now, now);
         }
         if let Some(demands) = standing.demands.get(&rank) {
             demands.send_if_modified(|demands| {
-                demands.work = Work::of(report, asked.into());
-                if report.asleep {
+                demands.work = work;
+                if asleep {
                     demands.empties = demands.empties.wrapping_add(1);
                 }
-                report.asleep
+                asleep
             });
         }
     }
@@ -352,6 +365,7 @@ impl Life {
 
     fn restarted(&self, standing: &Standing, since: Option<Instant>, now: Instant) {
         let Some(since) = since else { return };
+        self.process_bell.notify_one();
         for &id in standing.endpoints.values() {
             self.audience.router.restarted(id, since, now);
         }

@@ -280,6 +280,11 @@ pub struct Finding {
 impl Finding {
     /// The outcome for one rank; `None` is the whole. A page that does not tell ranks apart
     /// serves them all, and a rank that it leaves out has not yet made a step.
+    /// What [`Finding::of_rank`] says is of that rank's own work, not of all ranks'.
+    pub(super) fn tells_apart(&self, rank: Option<u32>) -> bool {
+        rank.is_none() || !self.ranks.is_empty()
+    }
+
     pub(super) fn of_rank(&self, rank: Option<u32>) -> ReportOutcome {
         match (self.outcome, rank) {
             (ReportOutcome::Fresh(whole), Some(rank)) if !self.ranks.is_empty() => {

@@ -66,6 +66,11 @@ impl Presence {
         }
     }
 
+    /// It has answered before.
+    pub const fn is_met(&self) -> bool {
+        self.met
+    }
+
     /// It answered. The moment of which is known that another process has run only since then,
     /// if it was away.
     pub fn answered(&mut self) -> Option<Instant> {

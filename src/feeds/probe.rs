@@ -28,6 +28,8 @@ const MIN_INTERVAL: Duration = Duration::from_secs(1);
 /// An engine takes half a minute to start: growing pauses up to this cost it nothing and lose little.
 const MAX_BACKOFF: Duration = Duration::from_secs(5);
 const MIN_BACKOFF: Duration = Duration::from_millis(250);
+/// An engine that tells its models and fails so often in a row to tell where its events are will not tell (some 17 s).
+const FAILURES_OF_UNTOLD: u32 = 8;
 
 /// What an engine told of itself. Parts that it would not tell are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,9 +71,10 @@ impl<A: Ask> ProbeLoop<A> {
     /// Asks without end; drop it to stop. `unheard` is called after each round that left a question unanswered.
     pub async fn run(self, unheard: impl Fn()) {
         let mut backoff = MIN_BACKOFF;
+        let mut failures = 0;
         loop {
             let asked = Instant::now();
-            let complete = self.ask_once().await;
+            let complete = self.ask_once(&mut failures).await;
             let pause = if complete {
                 backoff = MIN_BACKOFF;
                 INTERVAL
@@ -91,17 +94,24 @@ impl<A: Ask> ProbeLoop<A> {
         }
     }
 
-    /// Whether each question was answered. What was answered is published all the same.
-    async fn ask_once(&self) -> bool {
+    /// Whether each question was answered. What was answered is published all the same. `failures` counts the rounds in
+    /// a row that left open only where its events are.
+    async fn ask_once(&self, failures: &mut u32) -> bool {
         let models = self.question("/v1/models", read_models).await;
         let version = self.question("/version", read_version).await;
         let sources = self.sources().await;
         let complete = [models.is_silent(), version.is_silent(), sources.is_silent()]
             .iter()
             .all(|silent| !silent);
+        *failures = match sources.is_silent() && !models.is_silent() {
+            true => failures.saturating_add(1),
+            false => 0,
+        };
+        let is_known = self.profile.borrow().events.is_some();
         let events = match sources {
             Heard::Told(events) => Some(events),
             Heard::NotTold => Some(Events::Untold),
+            Heard::Silence if *failures >= FAILURES_OF_UNTOLD && !is_known => Some(Events::Untold),
             Heard::Silence => None,
         };
         self.profile.send_if_modified(|profile| {
@@ -205,6 +215,10 @@ fn read_version(body: &[u8]) -> Option<Option<(u32, u32)>> {
         version: String,
     }
     let told: Version = serde_json::from_slice(body).ok()?;
+    // What a build from a clone without tags calls itself, of whatever age it is.
+    if told.version.starts_with("0.1.dev") {
+        return Some(None);
+    }
     let mut numbers = told
         .version
         .trim_start_matches('v')

@@ -164,6 +164,13 @@ impl Parity {
         }
     }
 
+    /// Another process answers at an engine's address.
+    pub(super) fn restarted(&self, engine: SocketAddr) {
+        for watched in self.watched.lock().values_mut() {
+            watched.restarted(engine);
+        }
+    }
+
     /// A request's answer has ended: what its engine stored is looked at now, or once more a moment later.
     pub(super) fn ended(&self, provenance: Provenance, block: FirstBlock) {
         match block.stored() {

@@ -49,6 +49,8 @@ pub(super) struct Follower<'a, V> {
     jumps: Jumps,
     /// The replay socket did not answer when it was asked for the whole.
     unanswered: bool,
+    /// Until when batches that cannot be read are not asked for again: the ring's last one was no better.
+    illegible_until: Option<Instant>,
     /// Something was heard (a live batch or a replay's answer) on this connection.
     heard: bool,
     /// Something was ever heard.
@@ -92,6 +94,7 @@ impl<'a, V: View> Follower<'a, V> {
             quiet,
             jumps: Jumps::default(),
             unanswered: false,
+            illegible_until: None,
             heard: false,
             ever_heard: false,
             connected: false,
@@ -232,7 +235,7 @@ impl<'a, V: View> Follower<'a, V> {
         let mut tried = false;
         loop {
             // One that cannot be read may be whole in the engine's ring, as one that was lost on the way.
-            if batch.is_err() && !tried && self.source.replay.is_some() && !self.unanswered {
+            if batch.is_err() && !tried && self.may_be_legible_in_the_ring() {
                 tried = true;
                 self.recover(link).await?;
                 continue;
@@ -318,6 +321,9 @@ impl<'a, V: View> Follower<'a, V> {
             Ok(batch) => batch,
             Err(error) => {
                 self.metrics.unreadable();
+                if !live {
+                    self.illegible_until = Some(Instant::now() + repair::ILLEGIBLE_PAUSE);
+                }
                 // What it took out of the cache is still held.
                 self.view.clear();
                 self.metrics.clear();

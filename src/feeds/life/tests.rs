@@ -139,6 +139,27 @@ fn what_discovery_changes_holds_for_all_ranks_those_that_come_later_too() {
 }
 
 #[test]
+fn the_work_of_a_whole_server_is_not_taken_for_that_of_each_rank() {
+    let world = world();
+    let life = life(&world, member(0));
+    let report = ReportOutcome::Fresh(Report {
+        block_size: Some(64),
+        computed: Some(50_000),
+        fresh: Some(10_000),
+        finished: Some(3),
+        ..Report::default()
+    });
+    let now = Instant::now();
+    life.report(&finding(report), now, now);
+    assert!(life.demands(None).borrow().work.is_some());
+    life.divide(&BTreeSet::from([0, 1]));
+    life.report(&finding(report), now, now);
+    for rank in [0, 1] {
+        assert_eq!(life.demands(Some(rank)).borrow().work, None, "rank {rank}");
+    }
+}
+
+#[test]
 fn a_count_before_anything_was_seen_ends_the_past_at_once_and_rings() {
     let world = world();
     let life = life(&world, member(3));
@@ -168,8 +189,13 @@ fn an_engine_that_was_away_is_cold_when_it_is_back_and_a_late_count_changes_noth
     let at = |seconds| start + Duration::from_secs(seconds);
     life.report(&fresh(), at(0), at(0));
     drop(pick(&world, 1, at(0)));
+    let bell = life.process_bell();
+    // Another life may have had this address a moment ago.
+    assert_eq!(bell.notified().now_or_never(), Some(()));
     life.report(&finding(ReportOutcome::Refused), at(2), at(2));
+    assert_eq!(bell.notified().now_or_never(), None);
     life.report(&fresh(), at(4), at(4));
+    assert_eq!(bell.notified().now_or_never(), Some(()));
     assert_eq!(
         pick(&world, 1, at(5)).cached.get(),
         0,

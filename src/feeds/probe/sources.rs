@@ -46,6 +46,7 @@ pub(super) fn read_sources(body: &[u8], engine: IpAddr) -> Option<Events> {
                 .and_then(|replay| reachable(&replay, engine).ok()),
             known: true,
             one_of_several: false,
+            shares_reports: false,
             advice: connects(live),
         });
         ranks.insert(rank, source);

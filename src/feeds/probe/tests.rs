@@ -15,7 +15,11 @@ fn versions_are_read_as_far_as_they_are_numbers() {
     assert_eq!(version("0.31.0"), Some(Some((0, 31))));
     assert_eq!(version("v0.20.1+cpu"), Some(Some((0, 20))));
     assert_eq!(version("0.9rc1"), Some(Some((0, 9))));
+    assert_eq!(version("0.11.1rc2.dev45+gabc"), Some(Some((0, 11))));
     assert_eq!(version("dev"), Some(None));
+    // A build from a clone without tags, of whatever age.
+    assert_eq!(version("0.1.dev1+g0a1b2c3"), Some(None));
+    assert_eq!(version("0.1.0"), Some(Some((0, 1))));
     assert_eq!(read_version(b"<html>"), None);
 }
 
@@ -143,6 +147,23 @@ async fn where_vllms_question_is_unknown_sglang_is_asked() {
         panic!("nothing told");
     };
     assert_eq!(ranks[&0].as_ref().unwrap().live, "tcp://10.0.0.7:5557");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_answers_all_but_where_its_events_are_has_untold_events_after_a_while() {
+    let double = Double::new(|path| match path {
+        "/kv_event_sources" => Some((404, "")),
+        "/server_info" => Some((500, "")),
+        _ => Some((200, r#"{"data":[]}"#)),
+    });
+    let (probe, told, _) = probe(&double);
+    let sooner = told.clone();
+    let early = async {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        assert_eq!(sooner.borrow().events, None, "it may be starting");
+    };
+    tokio::join!(run_for(Duration::from_secs(60), probe), early);
+    assert_eq!(told.borrow().events, Some(Events::Untold));
 }
 
 #[tokio::test(start_paused = true)]

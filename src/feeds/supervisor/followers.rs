@@ -69,6 +69,7 @@ impl<'a> Followers<'a> {
         self.plan.sources.insert(rank, Err(why));
         self.begin(stop);
         let mut claims = self.claimant.changes();
+        let process_bell = self.life.process_bell();
         loop {
             let changed = tokio::select! {
                 changed = told.profile.changed() => {
@@ -78,6 +79,10 @@ impl<'a> Followers<'a> {
                 changed = told.page_ranks.changed() => changed,
                 changed = told.hints.changed() => changed,
                 changed = claims.changed() => changed,
+                () = process_bell.notified() => {
+                    self.context.tokens.restarted(self.life.address());
+                    continue;
+                }
                 Some(_ended) = self.tasks.join_next() => return,
             };
             if changed.is_err() {
@@ -202,6 +207,7 @@ fn observed(life: &Life, view: CacheView, hold: Option<Hold>) -> Observed {
         forgotten,
         hold,
         profile_bell: life.profile_bell(),
+        process_bell: life.process_bell(),
         state: None,
         was_trusted: false,
     }
@@ -219,6 +225,7 @@ struct Observed {
     /// Our readiness waits for its first replay.
     hold: Option<Hold>,
     profile_bell: Arc<Notify>,
+    process_bell: Arc<Notify>,
     state: Option<FeedState>,
     /// It was followed before the present state.
     was_trusted: bool,
@@ -238,6 +245,7 @@ impl View for Observed {
     fn restarted(&mut self) {
         self.adapter_blocks.clear();
         self.view.restarted();
+        self.process_bell.notify_one();
     }
 
     fn forget_replaced_adapters(&mut self) {

@@ -41,7 +41,7 @@ impl Plan {
         let events = known.profile.events.as_ref()?;
         if let Events::Told(sources) = events {
             let ranks = known.endpoints_of(sources.keys().copied());
-            let sources = told_apart(sources.clone());
+            let sources = told_apart(sources.clone(), &ranks);
             return Some(Self { ranks, sources });
         }
         let followed = match known.hints.rank {
@@ -61,7 +61,7 @@ impl Plan {
             }
             _ => (rank, known.usual_source(rank)),
         };
-        let sources = told_apart(followed.iter().map(source).collect());
+        let sources = told_apart(followed.iter().map(source).collect(), &ranks);
         Some(Self { ranks, sources })
     }
 }
@@ -107,10 +107,11 @@ impl Known<'_> {
 }
 
 /// Sources that know whether there are others beside them.
-fn told_apart(mut sources: Sources) -> Sources {
+fn told_apart(mut sources: Sources, endpoints: &BTreeSet<u32>) -> Sources {
     let several = sources.len() > 1;
     for source in sources.values_mut().flatten() {
         source.one_of_several = several;
+        source.shares_reports = several && endpoints.is_empty();
     }
     sources
 }
@@ -179,9 +180,14 @@ mod tests {
         })
     }
 
-    fn beside_others(source: Result<Source, String>) -> Result<Source, String> {
+    /// One of several: of an endpoint of its own, or (`shares_reports`) of one for all.
+    fn beside_others(
+        source: Result<Source, String>,
+        shares_reports: bool,
+    ) -> Result<Source, String> {
         source.map(|source| Source {
             one_of_several: true,
+            shares_reports,
             ..source
         })
     }
@@ -238,7 +244,7 @@ mod tests {
             ranks: BTreeSet::new(),
             sources: own
                 .into_iter()
-                .map(|(rank, source)| (rank, beside_others(source)))
+                .map(|(rank, source)| (rank, beside_others(source, true)))
                 .collect(),
         };
         assert_eq!(told, Some(expected));
@@ -289,7 +295,7 @@ mod tests {
         assert!(untold.ranks.iter().eq(&[0, 1]));
         assert_eq!(
             untold.sources[&1],
-            beside_others(source(1, 5558, 5601, false))
+            beside_others(source(1, 5558, 5601, false), false)
         );
         let off = plan(Some(Events::Off), NEW, &[0, 1], &none).unwrap();
         assert!(off.ranks.iter().eq(&[0, 1]));
@@ -310,6 +316,7 @@ mod tests {
             let expected = source(3, 5560, 5603, false).unwrap();
             assert_eq!((third.live, third.replay), (expected.live, expected.replay));
             assert_eq!(third.one_of_several, page.len() > 1);
+            assert_eq!(third.shares_reports, page.len() > 1);
         }
     }
 

@@ -223,6 +223,30 @@ async fn a_new_engine_is_asked_at_once_and_one_that_left_is_forgotten() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_engine_that_was_restarted_in_its_place_is_asked_at_once() {
+    let loaded = loaded();
+    let mut watched = watched(vec![group(31, engines(0..3))], &loaded);
+    let mut now = Instant::now();
+    for _ in 0..3 {
+        let [one] = asked(&mut watched, now)[..] else {
+            panic!("one at a time");
+        };
+        watched.found(one, &loaded, Ok(Finding::Agrees));
+        now = watched.next_round(now);
+    }
+    now -= INTERVAL / 2;
+    assert!(asked(&mut watched, now).is_empty());
+    watched.restarted(engine(2));
+    assert_eq!(watched.word(), Word::Agrees, "until it says otherwise");
+    assert_eq!(asked(&mut watched, now), [engine(2)]);
+    watched.restarted(engine(9));
+    assert!(
+        asked(&mut watched, now).is_empty(),
+        "it serves another model"
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn one_that_differs_has_all_of_its_group_asked_and_more_often() {
     let loaded = loaded();
     let mut watched = watched(vec![group(31, engines(0..4))], &loaded);

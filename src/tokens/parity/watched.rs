@@ -140,6 +140,18 @@ impl Watched {
         self.judge();
     }
 
+    /// Another process answers at its address, perhaps with another template: it is asked at once. What the one before
+    /// said stands until then.
+    pub(super) fn restarted(&mut self, engine: SocketAddr) {
+        let mut groups = self.subject.groups.iter();
+        if groups.any(|group| group.engines.contains(&engine)) {
+            self.asked.remove(&engine);
+            self.next_round = None;
+            // Perhaps it is mended.
+            self.next_trial = None;
+        }
+    }
+
     /// Whom to ask now: of each group the one whose turn it is, or all of them where one is known to differ.
     pub(super) fn round(&mut self, now: Instant, interval: Duration) -> Vec<Job> {
         if self.next_round.is_some_and(|at| at > now) {

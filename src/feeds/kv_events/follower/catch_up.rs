@@ -72,7 +72,8 @@ impl<V: View> Follower<'_, V> {
         };
         match (link.beside(first).await?, self.base) {
             (Err(_), _) => return Ok(()),
-            (Ok(Reply::Batch(Message { seq, .. })), Some(base)) if seq >= base => {
+            // One that begins at 0 has everything, also what of it could not be read when it came.
+            (Ok(Reply::Batch(Message { seq, .. })), Some(base)) if seq >= base && seq > 0 => {
                 self.incomplete = Some(ring_begins_at(seq));
             }
             // A ring that is always empty.

@@ -16,6 +16,10 @@ const LATEST_COUNT: Duration = Duration::from_secs(60);
 /// How long a source of two publishers' batches is left alone.
 pub(super) const QUARANTINE: Duration = Duration::from_secs(60);
 
+/// How long a source is not asked for what cannot be read after its ring had it no better. An engine of another dialect
+/// would be asked for each of its batches.
+pub(super) const ILLEGIBLE_PAUSE: Duration = Duration::from_secs(30);
+
 /// Restarts on one standing connection within [`QUARANTINE`] that are believed. A process that
 /// ends closes its connections, so even one needs something between that keeps them.
 const MAX_RESTARTS_ON_A_CONNECTION: u32 = 3;
@@ -160,6 +164,9 @@ impl<V: View> Follower<'_, V> {
 
     /// Looks whether a batch is overdue. The first time the connection is blamed, and after that the publisher.
     pub(super) fn look(&mut self) -> Result<(), Lost> {
+        if self.source.shares_reports {
+            return Ok(());
+        }
         let overdue = self.quiet.look(self.inbox.work(), Instant::now());
         let Some(overdue) = overdue.filter(|_| self.unusable.is_none()) else {
             return Ok(());
@@ -192,6 +199,14 @@ impl<V: View> Follower<'_, V> {
              first one's plus its number",
             source.live, source.rank
         ));
+    }
+
+    /// A batch that cannot be read was perhaps spoilt on its way.
+    pub(super) fn may_be_legible_in_the_ring(&self) -> bool {
+        let paused = self
+            .illegible_until
+            .is_some_and(|until| Instant::now() < until);
+        self.source.replay.is_some() && !self.unanswered && !paused
     }
 
     /// Numbers went backwards again and again: these are the batches of several publishers.

@@ -336,3 +336,50 @@ async fn a_batch_of_another_rank_is_counted() {
     );
     following.end().await;
 }
+
+#[tokio::test]
+async fn an_engine_of_which_no_batch_can_be_read_is_not_asked_for_each_of_them_again() {
+    let publisher = Publisher::start(ring(0, 0..1)).await;
+    let mut following = Following::of(&publisher);
+    following.live_with([0]).await;
+    for seq in 1..20 {
+        publisher.publish((seq, Bytes::from_static(b"\xc1"))).await;
+        let unreadable = || following.count("warmpath_kv_event_batches_unreadable_total") >= seq;
+        while !unreadable() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+    let record = following
+        .until(|record| record.incomplete().is_some())
+        .await;
+    assert!(
+        publisher.asked().len() <= 3,
+        "replays: {:?}",
+        publisher.asked()
+    );
+    assert!(record.feeds.len() <= 6, "told: {:?}", record.feeds);
+    // As soon as there is something to read, it is taken.
+    publisher.publish(batch(0, 20)).await;
+    following.until(|record| record.held == [20]).await;
+    following.end().await;
+}
+
+#[tokio::test]
+async fn a_batch_that_could_not_be_asked_for_again_is_taken_from_the_ring_once_that_answers() {
+    let publisher = Publisher::start(ring(0, 0..1)).await;
+    let source = publisher.source();
+    let brief = Duration::from_millis(50);
+    let mut following = Following::with_timeouts(source, Duration::from_millis(200), brief);
+    following.live_with([0]).await;
+    publisher.script(|script| {
+        script.mute = true;
+        script.ring.push(batch(0, 1));
+    });
+    publisher.send_live((1, Bytes::from_static(b"\xc1"))).await;
+    following
+        .until(|record| record.incomplete().is_some() && record.held.is_empty())
+        .await;
+    publisher.script(|script| script.mute = false);
+    following.live_with(0..2).await;
+    following.end().await;
+}

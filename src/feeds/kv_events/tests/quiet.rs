@@ -190,3 +190,26 @@ async fn an_engine_whose_prompts_are_all_cached_may_be_quiet() {
     );
     following.end().await;
 }
+
+#[tokio::test]
+async fn a_rank_may_be_quiet_while_the_others_behind_its_endpoint_compute() {
+    let publisher = Publisher::start(ring(0, 0..3)).await;
+    let mut following = Following::source(Source {
+        one_of_several: true,
+        shares_reports: true,
+        ..publisher.source()
+    });
+    following.live_with(0..3).await;
+    let until = Instant::now() + 5 * QUIET;
+    for n in 0_u64.. {
+        if Instant::now() > until {
+            break;
+        }
+        following.computed(n * 1000);
+        tokio::time::sleep(QUIET / 8).await;
+    }
+    assert_eq!(following.count("warmpath_kv_event_silences_total"), 0);
+    let record = following.live_with(0..3).await;
+    assert_eq!(record.clears, 0);
+    following.end().await;
+}
