@@ -133,10 +133,11 @@ async fn an_engine_that_has_stopped_is_stepped_around_until_a_probe_is_answered(
     let setup = double.beside(Setup::engines(1));
     setup
         .run(async |fleet| {
-            let streamed = with(small(), json!({ "stream": true }));
             let mut held = Vec::new();
             until("a client waits for the double", async || {
                 let to = fleet.envoy.picked();
+                // Another prompt each time: the other engine would keep one that it has.
+                let streamed = with(small(), json!({ "stream": true }));
                 held.push(http::stream_json(to, COMPLETIONS, &streamed).await);
                 let double = fleet.picker.endpoint(NAME).await;
                 (double["in_flight"] == 1).then_some(())
