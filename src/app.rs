@@ -36,6 +36,7 @@ use crate::telemetry::LogControl;
 use crate::tokens::{self, ModelSource, Tokens};
 
 mod cluster;
+mod left_out;
 mod listen;
 mod source;
 mod tasks;
@@ -257,6 +258,16 @@ impl Bound {
         });
         let admin = admin::serve(self.admin, pages, self.access, rest.clone());
         others.spawn("admin server", async { Ok(admin.await?) });
+
+        let left_out = left_out::watch(
+            Arc::clone(&self.router),
+            self.readiness.clone(),
+            rest.clone(),
+        );
+        others.spawn("watch over who is left out", async {
+            left_out.await;
+            Ok(())
+        });
 
         let (pool, pool_versions) = watch::channel(self.source.first());
         let supervisor = Supervisor::new(Context {

@@ -11,7 +11,7 @@ use super::engine::{Engine, Unanswered};
 use super::finding::{Findings, Topic};
 use crate::feeds::client::Client;
 use crate::feeds::load_text::{self, Page};
-use crate::feeds::probe::{ProbeLoop, Profile};
+use crate::feeds::probe::{ProbeLoop, Profile, read_models};
 use crate::routing::endpoint::{EndpointName, Report};
 use crate::tokens::ServedModel;
 
@@ -44,9 +44,8 @@ impl About {
             profile: profile(engine).await,
             ..Self::default()
         };
-        about.models.clone_from(&about.profile.models);
         about.judge_version(findings);
-        about.judge_models(findings);
+        about.ask_models(engine, findings).await;
         about.read_page(engine, findings).await;
         Some(about)
     }
@@ -67,6 +66,36 @@ impl About {
                 "update the engine to 0.9 or later; until then what was sent where stands for its cache",
             ),
             _ => findings.ok(Topic::Version, text),
+        }
+    }
+
+    /// Asked once more with the user's key: the picker asks without one.
+    async fn ask_models(&mut self, engine: &Engine, findings: &mut Findings) {
+        match engine.get("/v1/models").await {
+            Ok(text) => {
+                self.models = read_models(text.as_bytes()).unwrap_or_default();
+                if self.profile.models.is_empty() && !self.models.is_empty() {
+                    findings.warn(
+                        Topic::Model,
+                        "GET /v1/models needs the engine's key, which the picker does not have",
+                        "without it adapters are taken for base models, and tokenizers have to be named in the settings file \
+                         (tokenizers.models)",
+                    );
+                    self.profile.models.clone_from(&self.models);
+                    return;
+                }
+                self.judge_models(findings);
+            }
+            Err(why) if matches!(why.status(), Some(401 | 403)) => findings.fail(
+                Topic::Model,
+                why.to_string(),
+                "name the engine's key by --api-key or WARMPATH_API_KEY",
+            ),
+            Err(why) => findings.fail(
+                Topic::Model,
+                why.to_string(),
+                "see that the port is that of the engine's OpenAI API, or ask again with a longer --timeout",
+            ),
         }
     }
 
@@ -94,16 +123,32 @@ impl About {
         let page = match engine.get("/metrics").await {
             Ok(page) => page,
             Err(why) => {
-                findings.warn(
-                    Topic::StateReport,
-                    why.to_string(),
-                    "without the page the guards (KV usage, age of the report) do not apply to this engine",
-                );
+                match why.status() {
+                    // As the picker takes it: no such page, or one that cannot be had now.
+                    Some(404) => findings.warn(
+                        Topic::StateReport,
+                        why.to_string(),
+                        "without the page the guards (KV usage, age of the report) do not apply to this engine",
+                    ),
+                    _ => findings.fail(
+                        Topic::StateReport,
+                        why.to_string(),
+                        "while the page cannot be had the engine is left out of picks as soon as it is busy (report_age)",
+                    ),
+                }
                 self.leave_out_caching(findings, "there is no metrics page");
                 return;
             }
         };
         match load_text::parse(page.as_bytes()) {
+            Page::Told(report, _) if report.asleep => {
+                findings.fail(
+                    Topic::StateReport,
+                    "the engine is asleep: its cache is gone, and it takes no requests",
+                    "wake it (POST /wake_up), then check again",
+                );
+                self.report = Some(report);
+            }
             Page::Told(report, ranks) => {
                 findings.ok(Topic::StateReport, summary(&report, ranks.len()));
                 self.report = Some(report);

@@ -184,7 +184,7 @@ impl<T> Heard<T> {
 }
 
 /// Reads `/v1/models`; entries without an id are left out.
-fn read_models(body: &[u8]) -> Option<Vec<ServedModel>> {
+pub(crate) fn read_models(body: &[u8]) -> Option<Vec<ServedModel>> {
     #[derive(Deserialize)]
     struct Models {
         data: Vec<Model>,

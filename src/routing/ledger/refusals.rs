@@ -11,7 +11,11 @@ use super::{BookingId, Ledger};
 /// After the first refusal: a busy engine finishes some prefills in that time.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
-/// In the long run, whatever `retry-after` says: one request in so much time finds out whether it is over.
+/// In the long run one request in so much time finds out whether it is over. Longer would cost more than it saves:
+/// an endpoint that takes requests again is missed for as long.
+const LONGEST_DOUBLED: Duration = Duration::from_secs(8);
+
+/// Whatever `retry-after` says.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// The refusals of one endpoint.
@@ -43,7 +47,11 @@ impl Refusals {
         let pause = match self.last {
             // Many are refused together; those sent before the first of them was known tell nothing new.
             Some(last) if sent <= last.at => return,
-            Some(last) if now < last.until() + LONGEST_PAUSE => last.pause * 2,
+            // Sent while it was left alone, because nobody else was left: no sign that the pause was too short.
+            Some(last) if sent < last.until() => last.pause,
+            Some(last) if now < last.until() + LONGEST_PAUSE => {
+                (last.pause * 2).min(LONGEST_DOUBLED)
+            }
             _ => FIRST_PAUSE,
         };
         let pause = pause

@@ -29,7 +29,7 @@ fn a_refusal_leaves_out_for_a_second_and_for_longer_while_it_goes_on() {
             pause(&mut pool)
         })
         .collect();
-    assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);
+    assert_eq!(pauses, [1, 2, 4, 8, 8, 8, 8]);
     let mut answered = pool.pick_on(0, &tokens(50, 100));
     answered.reservation.answered(400);
     refuse(&pool, 51, None);
@@ -47,7 +47,7 @@ fn it_is_left_out_for_as_long_as_it_asks_for_but_no_longer_than_half_a_minute() 
     refuse(&pool, 2, Some(SECOND));
     assert_eq!(
         pause(&mut pool),
-        10,
+        8,
         "asking for less than before is no sign of ease"
     );
     refuse(&pool, 3, Some(86_400 * SECOND));
@@ -153,4 +153,18 @@ fn whoever_served_is_whoever_refused() {
     assert_eq!(pool.view(1).excluded, None);
     old.reservation.refused(None, pool.now);
     assert_eq!(pool.view(1).excluded, None);
+}
+
+#[test]
+fn where_all_refuse_for_a_while_nobody_is_left_out_long_after_it() {
+    let mut pool = Pool::new(2);
+    for n in 0..100 {
+        pool.now += SECOND / 5;
+        let mut decision = pool.pick(&tokens(n, 100));
+        decision.reservation.refused(None, pool.now);
+    }
+    let excluded = |pool: &Pool| [0, 1].map(|n| pool.view(n).excluded);
+    assert_eq!(excluded(&pool), [REFUSING; 2]);
+    pool.now += SECOND * 8;
+    assert_eq!(excluded(&pool), [None; 2]);
 }
