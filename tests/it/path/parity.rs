@@ -166,6 +166,15 @@ async fn without_canaries_what_an_engine_stores_gives_it_away() {
             assert_eq!(seen["source"], "engine");
             let beginnings = &seen["not_stored"];
             assert_ne!(beginnings["ours"], beginnings["stored"], "{seen}");
+            // The answers until then may have spoken against the engine's events, which were right.
+            until("the engine's events are believed", async || {
+                asked += 1;
+                let prompt = text(&format!("topic {asked}"), 20);
+                fleet.ask(CHAT, &chat(&prompt)).await;
+                let endpoint = fleet.picker.endpoint(&fleet.engines[0].name).await;
+                endpoint["doubt"].is_null().then_some(())
+            })
+            .await;
             cold_then_warm(fleet, "later", "engine").await;
         })
         .await;
