@@ -26,7 +26,7 @@ use clients::{Clients, Front};
 use troubles::Troubles;
 
 /// How long it goes on in the tests.
-const SHORT: Duration = Duration::from_secs(30);
+const SHORT: Duration = Duration::from_secs(60);
 /// Clients at once.
 const CLIENTS: u64 = 12;
 /// Troubles between two checkpoints.
