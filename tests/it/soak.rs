@@ -242,7 +242,7 @@ impl Soak {
         self.stage.heard().await;
         self.stage.picker.nothing_is_booked().await;
         self.nudge().await;
-        self.stage.views_are_equal("the soak's checkpoint").await;
+        self.stage.events_are_equal("the soak's checkpoint").await;
         for engine in &self.stage.engines {
             for (name, _) in engine.endpoints() {
                 let view = self.stage.view(&name).await;
