@@ -48,6 +48,7 @@ pub(super) struct Driver {
 }
 
 impl Driver {
+    #[cfg(test)]
     pub(super) fn new(mode: BodyMode) -> Self {
         Self::with(mode, TestHeaders::Ignored)
     }
@@ -62,6 +63,7 @@ impl Driver {
         }
     }
 
+    #[cfg(test)]
     pub(super) fn play(mode: BodyMode, messages: Vec<ProcessingRequest>) -> Vec<Out> {
         let mut driver = Self::new(mode);
         for message in messages {
