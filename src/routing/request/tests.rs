@@ -388,3 +388,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn numbers_of_few_bytes_do_not_blow_the_text_up() {
+    let body = format!(r#"{{"prompt":[{}-77]}}"#, "1e308,".repeat(100));
+    let request = Request::parse(Api::Completions, body.as_bytes()).unwrap();
+    let text = request.text().unwrap();
+    assert!(
+        text.len() < 5 * body.len(),
+        "{} of {}",
+        text.len(),
+        body.len()
+    );
+}

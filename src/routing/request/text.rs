@@ -54,6 +54,10 @@ pub(super) fn of(content: &Content) -> Option<Vec<u8>> {
     (!text.is_empty()).then_some(text)
 }
 
+/// Of a number's digits so many are taken: one of five bytes (`1e308`) prints as hundreds, and a body of such numbers
+/// would become a text fifty times its size.
+const MOST_DIGITS: usize = 24;
+
 fn push(piece: &str, text: &mut Vec<u8>) {
     if !text.is_empty() {
         text.push(b'\n');
@@ -82,7 +86,8 @@ fn collect(value: &Value, text: &mut Vec<u8>) {
             }
         }
     } else if value.is_number() {
-        push(&value.to_string(), text);
+        let number = value.to_string();
+        push(number.get(..MOST_DIGITS).unwrap_or(&number), text);
     }
 }
 
