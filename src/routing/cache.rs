@@ -158,6 +158,7 @@ impl CacheView {
         credits.drop_all_of(&self.state.index, &self.batch.stored);
         credits.drop_all_of(&self.state.index, &self.batch.uncredited);
         self.credit(prefixes);
+        self.bound_credits();
         self.tell_ledger(!events.is_empty());
         self.batch.stored.clear();
         self.batch.removed.clear();

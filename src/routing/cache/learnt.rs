@@ -116,6 +116,15 @@ impl CacheView {
         }
     }
 
+    /// What events tell takes up room that credits were given.
+    pub(super) fn bound_credits(&self) {
+        if let Some(size) = self.block_size.filter(|_| self.credits.any()) {
+            let capacity = self.state.ledger.lock().rank_capacity(self.feed.endpoint);
+            let index = &self.state.index;
+            self.credits.bound(index, u64::from(size.get()), capacity);
+        }
+    }
+
     fn bind_all(
         &mut self,
         first: u64,

@@ -4,8 +4,8 @@
 //! cached tokens than were foreseen, or stores the continuation of a prompt whose beginning it never stored for us.
 //! Such blocks are credited: held in the index column of the endpoint's events as one more reason, so that lookups need
 //! no second walk. Nobody tells when they are evicted either, so a credit is the weakest of reasons: an event about
-//! the block takes its place, a contrary report or a clear drops it, and so does age once there are more than the engine's pool
-//! holds.
+//! the block takes its place, a contrary report or a clear drops it, and so does age once the engine's pool has no room for it
+//! beside what events tell: a full pool evicts the blocks that were not used for longest.
 //!
 //! Reports come on streams and credits are counted here; the engine's own names of blocks are known to the cache view
 //! alone, in another task. What a report means for that is left here as a `Note` until the view's next batch.
@@ -128,14 +128,31 @@ impl Credits {
                 }
             }
         }
-        self.cut(held, index, capacity);
+        self.cut(held, index, tokens_a_block, capacity);
         self.note_any(held);
         given
     }
 
+    /// Drops the oldest credits for which the pool has no room beside what events tell by now.
+    pub(in crate::routing) fn bound(
+        &self,
+        index: &PrefixIndex,
+        tokens_a_block: u64,
+        capacity: TokenCount,
+    ) {
+        let held = &mut *self.held.lock();
+        self.cut(held, index, tokens_a_block, capacity);
+        self.note_any(held);
+    }
+
+    /// There is a credit or a note.
+    pub(in crate::routing) fn any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
     /// The engine had these: those of them that are credited are as good as new.
     pub(in crate::routing) fn confirm(&self, keys: &[BlockKey], tokens_a_block: u64, at: Instant) {
-        if !self.any.load(Ordering::Acquire) {
+        if !self.any() {
             return;
         }
         let held = &mut *self.held.lock();
@@ -151,7 +168,7 @@ impl Credits {
 
     /// Drops the credits of these blocks; how many there were.
     pub(in crate::routing) fn drop_all_of(&self, index: &PrefixIndex, keys: &[BlockKey]) -> u64 {
-        if !self.any.load(Ordering::Acquire) {
+        if !self.any() {
             return 0;
         }
         let held = &mut *self.held.lock();
@@ -199,7 +216,7 @@ impl Credits {
 
     /// Hands over what was left, oldest first.
     pub(in crate::routing) fn take_notes(&self) -> VecDeque<Note> {
-        if !self.any.load(Ordering::Acquire) {
+        if !self.any() {
             return VecDeque::new();
         }
         let held = &mut *self.held.lock();
@@ -214,9 +231,13 @@ impl Credits {
         self.any.store(any, Ordering::Release);
     }
 
-    fn cut(&self, held: &mut Held, index: &PrefixIndex, capacity: TokenCount) {
+    fn cut(&self, held: &mut Held, index: &PrefixIndex, tokens_a_block: u64, capacity: TokenCount) {
+        let blocks = index.blocks(self.source);
+        let told = blocks.saturating_sub(held.blocks.len() as u64) * tokens_a_block;
+        // Where more is told than fits, it is the capacity that is not known.
+        let room = capacity.get().checked_sub(told).unwrap_or(capacity.get());
         let mut dropped = Vec::new();
-        while held.blocks.tokens() > capacity.get()
+        while held.blocks.tokens() > room
             && let Some(key) = held.blocks.pop_oldest()
         {
             dropped.push(key);
