@@ -235,7 +235,10 @@ impl Credits {
         let blocks = index.blocks(self.source);
         let told = blocks.saturating_sub(held.blocks.len() as u64) * tokens_a_block;
         // Where more is told than fits, it is the capacity that is not known.
-        let room = capacity.get().checked_sub(told).unwrap_or(capacity.get());
+        let room = capacity
+            .get()
+            .checked_sub(told)
+            .unwrap_or_else(|| capacity.get());
         let mut dropped = Vec::new();
         while held.blocks.tokens() > room
             && let Some(key) = held.blocks.pop_oldest()
