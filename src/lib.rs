@@ -30,3 +30,5 @@ pub mod bench;
 pub mod check;
 pub mod demo;
 pub mod engine;
+pub mod plan;
+pub mod simulate;

@@ -74,6 +74,9 @@ pub struct Args {
     /// Milliseconds that decoding adds to a step.
     #[arg(long, default_value_t = 12.0)]
     decode_ms_per_step: f64,
+    /// Nanoseconds that each token in the contexts of the decoding requests adds to a step.
+    #[arg(long, default_value_t = 0.0)]
+    decode_ns_per_context_token: f64,
     /// Milliseconds that any step takes.
     #[arg(long, default_value_t = 1.0)]
     base_ms_per_step: f64,
@@ -249,6 +252,12 @@ impl Args {
             Duration::try_from_secs_f64(value * unit)
                 .map_err(|_| ArgsError::Duration { name, value })
         };
+        // Below a nanosecond counts too, so it stays a float; only its range is checked here.
+        duration(
+            "decode-ns-per-context-token",
+            self.decode_ns_per_context_token,
+            1e-9,
+        )?;
         Ok(model::Settings {
             block_size: self.block_size,
             blocks: self.kv_blocks,
@@ -261,6 +270,7 @@ impl Args {
             step_base: duration("base-ms-per-step", self.base_ms_per_step, 1e-3)?,
             prefill_per_token: duration("prefill-us-per-token", self.prefill_us_per_token, 1e-6)?,
             decode_per_step: duration("decode-ms-per-step", self.decode_ms_per_step, 1e-3)?,
+            decode_ns_per_context_token: self.decode_ns_per_context_token,
             answer_tokens: self.answer_tokens,
             vocabulary: [].into(),
             seed: self.seed,

@@ -12,7 +12,7 @@ mod outcome;
 mod request;
 mod settings;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub use outcome::{
     FinishReason, Gauges, Output, Prefilled, RequestId, StepOutcome, StepPlan, Totals,
@@ -98,7 +98,8 @@ impl Model {
             + self.settings.prefill_per_token * prefill
             + self.settings.load_per_token * loaded;
         if tokens.decode > 0 {
-            duration += self.settings.decode_per_step;
+            let context = self.settings.decode_ns_per_context_token * tokens.context as f64;
+            duration += self.settings.decode_per_step + Duration::from_secs_f64(context * 1e-9);
         }
         Some(StepPlan {
             duration,

@@ -16,6 +16,8 @@ use super::sequence::Sequence;
 pub(super) struct StepTokens {
     pub(super) prefill: usize,
     pub(super) decode: usize,
+    /// Tokens in the contexts of those that decode.
+    pub(super) context: usize,
     /// Taken from the lower tier instead of being computed.
     pub(super) loaded: usize,
 }
@@ -181,6 +183,7 @@ impl StepTokens {
         // The newest token was generated and nothing else was missing before this step.
         if sequence.generated() > 0 && tokens == 1 && sequence.uncomputed() == 0 {
             self.decode += 1;
+            self.context += sequence.tokens.len();
         } else {
             self.prefill += tokens;
         }

@@ -28,8 +28,11 @@ pub struct Settings {
     pub step_base: Duration,
     /// What each prefilled token adds to its step.
     pub prefill_per_token: Duration,
-    /// What a step takes longer if any request decodes in it.
+    /// What a step takes longer if any request decodes in it (reading the weights).
     pub decode_per_step: Duration,
+    /// What each token in the contexts of the decoding requests adds to their step (reading its keys and values),
+    /// nanoseconds.
+    pub decode_ns_per_context_token: f64,
     /// Length of an answer that nothing else ends.
     pub answer_tokens: usize,
     /// The token ids that answers are made of.

@@ -23,6 +23,7 @@ pub(super) fn settings() -> Settings {
         step_base: Duration::from_millis(1),
         prefill_per_token: Duration::from_micros(100),
         decode_per_step: Duration::from_millis(5),
+        decode_ns_per_context_token: 0.0,
         answer_tokens: 50,
         vocabulary: (1000..2000).collect(),
         seed: 7,
