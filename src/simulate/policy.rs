@@ -8,6 +8,94 @@ use crate::routing::router::{Decision, Prepared, Refusal};
 
 use super::workload::Arrival;
 
+// The code that serves, and what it is held against: without a look into caches, by a key, with it.
+mod least_prefill;
+
+mod least_queued;
+mod least_requests;
+mod power_of_two;
+mod random;
+mod round_robin;
+
+mod consistent_hash;
+mod session_affinity;
+
+mod dynamo;
+mod lmetric;
+mod sticky;
+mod weighted_blend;
+
+mod choose;
+
+#[cfg(test)]
+mod tests;
+
+/// The name of every rule, in the order of tables.
+pub const ALL: &[&str] = &[
+    "least-prefill",
+    "round-robin",
+    "random",
+    "least-requests",
+    "least-queued",
+    "power-of-two",
+    "consistent-hash",
+    "consistent-hash-bounded",
+    "session-affinity",
+    "sticky-until-saturated",
+    "weighted-blend",
+    "dynamo",
+    "lmetric",
+];
+
+/// What a rule may know of the fleet when it is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Context {
+    /// Replicas; their numbers are below this.
+    pub replicas: usize,
+    /// Tokens that a replica's KV pool holds.
+    pub kv_capacity_tokens: u64,
+    /// Token budget of an engine's step.
+    pub max_num_batched_tokens: u32,
+    /// For rules that place something at random once, as a hash ring.
+    pub seed: u64,
+}
+
+/// No rule has this name.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no policy {name:?}; there are {}", ALL.join(", "))]
+pub struct UnknownPolicy {
+    /// What was asked for.
+    pub name: String,
+}
+
+/// Makes a rule that has seen nothing yet.
+///
+/// # Errors
+/// When no rule has this name.
+pub fn by_name(name: &str, context: &Context) -> Result<Box<dyn Policy>, UnknownPolicy> {
+    use consistent_hash::{Bound, ConsistentHash};
+    Ok(match name {
+        "least-prefill" => Box::new(least_prefill::LeastPrefill),
+        "round-robin" => Box::new(round_robin::RoundRobin::default()),
+        "random" => Box::new(random::Random),
+        "least-requests" => Box::new(least_requests::LeastRequests),
+        "least-queued" => Box::new(least_queued::LeastQueued),
+        "power-of-two" => Box::new(power_of_two::PowerOfTwo),
+        "consistent-hash" => Box::new(ConsistentHash::new(context, Bound::None)),
+        "consistent-hash-bounded" => Box::new(ConsistentHash::new(context, Bound::OverMean)),
+        "session-affinity" => Box::new(session_affinity::SessionAffinity::default()),
+        "sticky-until-saturated" => Box::new(sticky::StickyUntilSaturated),
+        "weighted-blend" => Box::new(weighted_blend::WeightedBlend::default()),
+        "dynamo" => Box::new(dynamo::Dynamo::new(context)),
+        "lmetric" => Box::new(lmetric::LMetric),
+        _ => {
+            return Err(UnknownPolicy {
+                name: name.to_owned(),
+            });
+        }
+    })
+}
+
 /// A request as a policy sees it.
 #[derive(Clone, Debug)]
 pub struct Asked<'a> {
@@ -81,6 +169,10 @@ pub trait Policy {
     /// # Errors
     /// When no replica is ready.
     fn pick(&mut self, asked: &Asked<'_>, fleet: &dyn Knowledge) -> Result<Decision, Refusal>;
+
+    /// A request that this rule booked on a replica is over: answered or given up. Not called for those that were lost
+    /// with their replica, of which [`Policy::replica_changed`] tells.
+    fn ended(&mut self, _replica: usize, _keys: &Arc<[BlockKey]>) {}
 
     /// A replica has died, or has come back with an empty cache.
     fn replica_changed(&mut self, _replica: usize, _ready: bool) {}
