@@ -7,9 +7,8 @@
 //! The engines are the very model that `warmpath engine` serves, and `least-prefill` the very code that picks: only
 //! time is not real. Equal seeds give equal results.
 
-pub mod goal;
+pub mod fleet;
 pub mod outcome;
 pub mod policy;
 pub mod prompt;
-pub mod search;
 pub mod workload;

@@ -429,21 +429,6 @@ impl Ledger {
         known.min().unwrap_or(BlockSize::DEFAULT)
     }
 
-    /// The middle of what is learnt in the pool.
-    fn typical_prefill_us_per_token(&self) -> f64 {
-        let mut learnt: Vec<f64> = self
-            .accounts
-            .iter()
-            .flatten()
-            .filter_map(|account| account.prefill_us_per_token)
-            .collect();
-        learnt.sort_unstable_by(f64::total_cmp);
-        learnt
-            .get(learnt.len() / 2)
-            .copied()
-            .unwrap_or(DEFAULT_PREFILL_US_PER_TOKEN)
-    }
-
     /// What of each chain one endpoint has in the index that serves it.
     fn matches_at(&self, slot: u32, size: BlockSize, found: &Found) -> Vec<Run> {
         let Some(account) = self.accounts.get(slot as usize).and_then(Option::as_ref) else {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::approximate::Recent;
-use super::block::{BlockKey, Scope, Sequence};
+use super::block::{BlockKey, BlockSize, Scope, Sequence};
 use super::cache::CacheView;
 use super::cost::Tiers;
 use super::endpoint::{Endpoint, EndpointId, EndpointName, Ours, ReportOutcome};
@@ -79,6 +79,16 @@ pub struct Prepared {
 }
 
 impl Prepared {
+    /// A request of one prompt whose block keys are known already: those of [`super::block::prompt_keys`], in a pool
+    /// whose blocks have this size.
+    pub fn of_keys(keys: Arc<[BlockKey]>, prompt: TokenCount, size: BlockSize) -> Self {
+        Self {
+            prompt,
+            prompts: Arc::new(Prompts::of_keys(keys, prompt, size)),
+            prefill: Prefill::Uncached,
+        }
+    }
+
     /// The engine will not look into its cache for this request (`prompt_logprobs`,
     /// echo with logprobs): it costs its full length everywhere.
     #[must_use]
@@ -218,7 +228,7 @@ pub struct EndpointView {
     /// Blocks credited to it of which no event told.
     pub credited_blocks: u64,
     /// Tokens a block, as learnt.
-    pub block_size: Option<super::block::BlockSize>,
+    pub block_size: Option<BlockSize>,
     /// Blocks known to be cached.
     pub blocks: u64,
     /// Blocks kept aside until their parent comes.
@@ -416,6 +426,20 @@ impl Router {
             prompts: Arc::new(Prompts::new(sequences, scope, &sizes)),
             prefill: Prefill::Uncached,
         }
+    }
+
+    /// Every endpoint as a pick would see it for this request; nothing is booked.
+    pub fn survey(&self, prepared: &Prepared, ask: &Ask<'_>) -> Vec<Candidate> {
+        let found = self.state.look_up(prepared);
+        let wanted = prepared.wanted(&found);
+        let mut ledger = self.state.ledger.lock();
+        ledger.survey(&self.state.settings, wanted, ask)
+    }
+
+    /// Learnt prefill time a token, the middle of the pool's endpoints; `None` while nothing is known.
+    pub fn prefill_per_token(&self) -> Option<Duration> {
+        let us = self.state.ledger.lock().learnt_prefill_us_per_token()?;
+        Duration::try_from_secs_f64(us / 1e6).ok()
     }
 
     /// Picks and books in one critical section.

@@ -14,13 +14,13 @@ use super::super::endpoint::{Endpoint, EndpointId, ReportOutcome};
 use super::super::index::SourceId;
 use super::super::router::{EndpointView, Exclusion, Settings};
 use super::super::tokens::TokenCount;
-use super::BookingId;
 use super::compare::{Removals, is_absent};
 use super::credit::Credits;
 use super::parity::Roots;
 use super::progress::Progress;
 use super::refusals::Refusals;
 use super::trust::Trust;
+use super::{BookingId, DEFAULT_PREFILL_US_PER_TOKEN, Ledger};
 
 /// Bookings of fewer tokens teach nothing of the prefill speed: what they take is
 /// mostly the way there and back.
@@ -294,5 +294,25 @@ impl Account {
     pub(super) fn take_charge(&mut self, tokens: u64) {
         debug_assert!(tokens <= self.queued, "more released than booked");
         self.queued = self.queued.saturating_sub(tokens);
+    }
+}
+
+impl Ledger {
+    /// The middle of what is learnt in the pool, or what is assumed.
+    pub(super) fn typical_prefill_us_per_token(&self) -> f64 {
+        self.learnt_prefill_us_per_token()
+            .unwrap_or(DEFAULT_PREFILL_US_PER_TOKEN)
+    }
+
+    /// The middle of what is learnt in the pool.
+    pub(in crate::routing) fn learnt_prefill_us_per_token(&self) -> Option<f64> {
+        let mut learnt: Vec<f64> = self
+            .accounts
+            .iter()
+            .flatten()
+            .filter_map(|account| account.prefill_us_per_token)
+            .collect();
+        learnt.sort_unstable_by(f64::total_cmp);
+        learnt.get(learnt.len() / 2).copied()
     }
 }

@@ -136,6 +136,17 @@ impl Ledger {
         })
     }
 
+    /// Every endpoint with its numbers for this request; nobody is chosen and nothing is booked.
+    pub(in crate::routing) fn survey(
+        &mut self,
+        settings: &Settings,
+        wanted: Wanted<'_>,
+        ask: &Ask<'_>,
+    ) -> Vec<Candidate> {
+        self.expire(ask.now);
+        self.consider(settings, wanted, ask)
+    }
+
     /// The endpoint that has this address, unless the booking is on it already.
     pub(in crate::routing) fn elsewhere(
         &self,

@@ -62,6 +62,24 @@ impl Prompts {
         Self { by_size }
     }
 
+    /// One prompt whose keys are known, for one size.
+    pub(in crate::routing) fn of_keys(
+        keys: Arc<[BlockKey]>,
+        prompt: TokenCount,
+        size: BlockSize,
+    ) -> Self {
+        let chain = Chain {
+            keys,
+            tokens_a_block: u64::from(size.get()),
+            prompt,
+            brought: 0,
+            text: false,
+        };
+        Self {
+            by_size: vec![(size, vec![chain])],
+        }
+    }
+
     /// Every size with its chains.
     pub(in crate::routing) fn by_size(&self) -> impl Iterator<Item = (BlockSize, &[Chain])> {
         self.by_size

@@ -1,0 +1,81 @@
+//! Which requests are between their arrival and their end?
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::routing::block::BlockKey;
+use crate::routing::router::{Prepared, Reservation};
+use crate::simulate::workload::Arrival;
+
+/// A request's place in the list; used again after its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FlightId(usize);
+
+/// One request.
+#[derive(Debug)]
+pub(super) struct Flight {
+    pub(super) arrival: Arrival,
+    /// It came after the warm-up.
+    pub(super) counted: bool,
+    pub(super) keys: Arc<[BlockKey]>,
+    pub(super) prepared: Prepared,
+    /// Held while it is on a replica.
+    pub(super) reservation: Option<Reservation>,
+    /// Cached tokens foreseen there.
+    pub(super) foreseen: u64,
+    /// When its client saw the first token. A request that is sent again keeps it.
+    pub(super) first_token: Option<Duration>,
+    /// It is offered until then.
+    pub(super) patience: Option<Duration>,
+}
+
+impl Flight {
+    /// Of a request that is to come.
+    pub(super) fn new(arrival: Arrival) -> Self {
+        Self {
+            arrival,
+            counted: false,
+            keys: Arc::new([]),
+            prepared: Prepared::default(),
+            reservation: None,
+            foreseen: 0,
+            first_token: None,
+            patience: None,
+        }
+    }
+}
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Flights {
+    places: Vec<Option<Flight>>,
+    free: Vec<usize>,
+}
+
+impl Flights {
+    pub(super) fn add(&mut self, flight: Flight) -> FlightId {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.places.push(None);
+            self.places.len() - 1
+        });
+        if let Some(empty) = self.places.get_mut(place) {
+            *empty = Some(flight);
+        }
+        FlightId(place)
+    }
+
+    pub(super) fn get_mut(&mut self, id: FlightId) -> Option<&mut Flight> {
+        self.places.get_mut(id.0)?.as_mut()
+    }
+
+    pub(super) fn take(&mut self, id: FlightId) -> Option<Flight> {
+        let flight = self.places.get_mut(id.0)?.take()?;
+        self.free.push(id.0);
+        Some(flight)
+    }
+
+    /// None is left.
+    pub(super) fn is_empty(&self) -> bool {
+        self.free.len() == self.places.len()
+    }
+}
