@@ -8,11 +8,13 @@
 //! `warmpath simulate` plays the same constants in virtual time ([`Inputs::engine`]).
 
 mod engine;
+mod given;
 pub mod inputs;
 pub mod measure;
 mod popularity;
 pub mod presets;
 mod report;
+mod resolve;
 pub mod sums;
 #[cfg(test)]
 mod tests;
@@ -22,8 +24,10 @@ use std::io::Write as _;
 
 use anyhow::Context as _;
 
-pub use inputs::{Given, Inputs, InputsError, Resolved};
+pub use given::Given;
+pub use inputs::{Inputs, InputsError};
 pub use measure::{Measured, measure};
+pub use resolve::{Origin, Resolved, resolve};
 pub use sums::{Sums, SumsError};
 pub use verdict::{Choice, Verdict};
 
@@ -52,7 +56,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let text = if args.list {
         presets::listing()
     } else {
-        let file = args.config.as_deref().map(inputs::read_file).transpose()?;
+        let file = args.config.as_deref().map(given::read_file).transpose()?;
         planned(args.given, file, None, args.json)?
     };
     writeln!(std::io::stdout(), "{text}").context("cannot print the result")
@@ -65,7 +69,7 @@ fn planned(
     measured: Option<&Measured>,
     json: bool,
 ) -> anyhow::Result<String> {
-    let resolved = inputs::resolve(flags, measured, file)?;
+    let resolved = resolve(flags, measured, file)?;
     let sums = Sums::of(&resolved.inputs)?;
     let verdict = verdict::judge(&resolved.inputs, &sums);
     let plan = report::Plan {

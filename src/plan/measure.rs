@@ -12,7 +12,7 @@ use crate::routing::block::BlockSize;
 use crate::simulate::prompt::Segment;
 use crate::simulate::workload::{Arrival, Workload};
 
-use super::inputs::Given;
+use super::given::Given;
 use super::sums::whole;
 
 /// What was counted.

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::inputs::{Given, InputsError};
+use super::given::Given;
+use super::inputs::InputsError;
 
 /// A model as it is usually served.
 #[derive(Clone, Copy, Debug)]

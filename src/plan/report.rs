@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 
 use serde_json::json;
 
-use super::inputs::{Inputs, Resolved};
+use super::inputs::Inputs;
 use super::measure::Measured;
+use super::resolve::Resolved;
 use super::sums::{Fleet, Sums};
 use super::verdict::{Choice, Verdict};
 
