@@ -1,0 +1,196 @@
+//! What is taken from where, and what is refused.
+
+use super::*;
+use crate::plan::inputs::InputsError;
+use crate::plan::sums::{self, SumsError};
+use crate::routing::block::BlockSize;
+
+#[test]
+fn every_preset_and_every_model_on_every_large_gpu_is_worked_out() {
+    for name in presets::names() {
+        let text = planned(preset(name), None, None, false).unwrap();
+        assert!(text.contains("Verdict"), "{name}");
+    }
+    let (models, gpus) = presets::parts();
+    for model in models {
+        for gpu in gpus.clone() {
+            let named = Given {
+                model: Some(model.to_owned()),
+                gpu: Some(gpu.to_owned()),
+                ..Given::default()
+            };
+            match resolve(named, None, None) {
+                Ok(resolved) => assert!(Sums::of(&resolved.inputs).is_ok(), "{model} on {gpu}"),
+                Err(error) => assert!(
+                    matches!(error, InputsError::NoFit(_)) && model == "deepseek-v3",
+                    "{model} on {gpu}: {error}"
+                ),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_latent_cache_is_held_by_every_gpu_of_a_replica() {
+    let deepseek = inputs_of(preset("deepseek-v3-h200"));
+    assert_eq!(deepseek.tensor_parallel, 8);
+    assert_eq!(sums::kv_bytes_held(&deepseek), 8.0 * 70_272.0);
+    // Eight KV heads on two GPUs are split, on sixteen held twice.
+    let llama = |gpus| {
+        inputs_of(Given {
+            tensor_parallel: Some(gpus),
+            ..reference()
+        })
+    };
+    assert_eq!(sums::kv_bytes_held(&llama(2)), 327_680.0);
+    assert_eq!(sums::kv_bytes_held(&llama(16)), 655_360.0);
+}
+
+#[test]
+fn flags_override_the_file_and_the_file_the_preset() {
+    let file: Given =
+        crate::yaml::read("preset: llama-3.3-70b-h200\nrate: 10\nprefixes: 300\n").unwrap();
+    let flags = Given {
+        rate: Some(20.0),
+        ..Given::default()
+    };
+    let resolved = resolve(flags, None, Some(file)).unwrap();
+    assert_eq!(resolved.inputs.rate, 20.0);
+    assert_eq!(resolved.inputs.prefixes, 300);
+    assert_eq!(resolved.inputs.tensor_parallel, 2);
+    let fp8_kv = Given {
+        kv_value_bytes: Some(1.0),
+        ..reference()
+    };
+    assert_eq!(inputs_of(fp8_kv).kv_bytes_per_token, 163_840.0);
+    let other_gpu = Given {
+        gpu: Some("b200".to_owned()),
+        ..reference()
+    };
+    let resolved = resolve(other_gpu, None, None).unwrap().inputs;
+    assert_eq!(
+        resolved.price_per_gpu_hour, None,
+        "the price was that of an H200"
+    );
+}
+
+#[test]
+fn bad_inputs_are_refused_with_field_and_bound() {
+    let refused = |given: Given| resolve(given, None, None).unwrap_err().to_string();
+    for value in [0.0, -1.0, f64::NAN, f64::INFINITY, 1.5] {
+        let error = refused(Given {
+            mfu: Some(value),
+            ..reference()
+        });
+        assert!(error.contains("mfu must be between 0.001 and 1"), "{error}");
+    }
+    for given in [
+        Given {
+            rate: Some(0.0),
+            ..reference()
+        },
+        Given {
+            prompt_tokens: Some(f64::NAN),
+            ..reference()
+        },
+        Given {
+            prefixes: Some(0),
+            ..reference()
+        },
+        Given {
+            tensor_parallel: Some(0),
+            ..reference()
+        },
+        Given {
+            decode_batch: Some(0),
+            ..reference()
+        },
+        Given {
+            weight_bytes: Some(0),
+            ..reference()
+        },
+        Given {
+            price_per_gpu_hour: Some(-3.5),
+            ..reference()
+        },
+        Given {
+            skew: Some(f64::NEG_INFINITY),
+            ..reference()
+        },
+    ] {
+        let error = refused(given);
+        assert!(error.contains("must be between"), "{error}");
+    }
+    let error = refused(Given {
+        shared_tokens: Some(8000.0),
+        ..reference()
+    });
+    assert!(error.contains("must be below prompt_tokens"), "{error}");
+    let error = refused(preset("llama-5"));
+    assert!(
+        error.contains("no preset is called `llama-5`; there are llama-3.3-70b-h200"),
+        "{error}"
+    );
+    let error = refused(Given::default());
+    assert!(
+        error.contains("parameters is missing: give it, or name a model"),
+        "{error}"
+    );
+    let error = refused(Given {
+        active_parameters: Some(80_000_000_000),
+        ..reference()
+    });
+    assert!(error.contains("must not be above parameters"), "{error}");
+}
+
+#[test]
+fn a_file_with_an_unknown_key_or_a_bad_value_says_where() {
+    let error = crate::yaml::read::<Given>("rate: 4\nreplicas: 3\n").unwrap_err();
+    assert!(error.problem.contains("replicas"), "{error:?}");
+    assert_eq!(error.line, 2);
+    let error = crate::yaml::read::<Inputs>("rate: .nan\n").unwrap_err();
+    assert!(error.problem.contains("rate must be between"), "{error:?}");
+    let missing = crate::plan::given::read_file(std::path::Path::new("no/such.yaml")).unwrap_err();
+    assert!(missing.to_string().contains("no/such.yaml"));
+}
+
+#[test]
+fn a_replica_that_cannot_hold_the_batch_says_what_would_fit() {
+    let sums = |given: Given| Sums::of(&inputs_of(given));
+    let one = Given {
+        tensor_parallel: Some(1),
+        ..reference()
+    };
+    // 126.72 GB less the weights are 171,407 tokens: 76 requests of 2,150 beside 6,000.
+    assert!(sums(one.clone()).is_ok());
+    let error = sums(Given {
+        decode_batch: Some(100),
+        ..one.clone()
+    })
+    .unwrap_err();
+    assert!(
+        error.to_string().contains("lower it to at most 76"),
+        "{error}"
+    );
+    let small = Given {
+        gpu_memory_gb: Some(60.0),
+        ..one
+    };
+    assert!(matches!(sums(small), Err(SumsError::Weights { .. })));
+}
+
+#[test]
+fn the_engine_has_the_plans_constants() {
+    let inputs = Inputs::preset(REFERENCE).unwrap();
+    let sums = Sums::of(&inputs).unwrap();
+    let engine = inputs.engine(BlockSize::DEFAULT, 8192, 256);
+    assert_eq!(engine.blocks, 558_124 / 16 + 1);
+    assert_eq!(engine.max_model_len, 558_124 / 16 * 16);
+    let prefill = engine.prefill_per_token.as_secs_f64();
+    // A duration has whole nanoseconds.
+    assert!((prefill - sums.prefill_per_token_s).abs() <= 1e-9);
+    let context_ns = 64.0 * 8150.0 * engine.decode_ns_per_context_token;
+    let step = engine.decode_per_step.as_secs_f64() + context_ns / 1e9;
+    assert!((step - sums.decode_step_s).abs() < 1e-8, "{step}");
+    assert!(crate::engine::model::Model::new(engine).is_ok());
+}

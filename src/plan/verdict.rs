@@ -1,0 +1,157 @@
+//! Is affinity worth having?
+
+use serde::Serialize;
+
+use super::inputs::Inputs;
+use super::sums::Sums;
+
+/// Below this share of saved prompt tokens, affinity gathers load for too little.
+pub const LEAST_SAVED_SHARE: f64 = 0.2;
+
+/// Below this share of saved replica time, the difference is smaller than the errors of these sums.
+pub const LEAST_SAVED_LOAD: f64 = 0.05;
+
+/// What to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Choice {
+    /// Send requests where their prefix is.
+    Affinity,
+    /// Look at the queues only.
+    LeastQueuedTokens,
+    /// It makes no difference.
+    Indifferent,
+}
+
+/// What to do, and why.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Verdict {
+    /// What to do.
+    pub choice: Choice,
+    /// Why: the first decided.
+    pub reasons: Vec<String>,
+    /// What else should be known.
+    pub notes: Vec<String>,
+}
+
+/// Judges by the sums.
+pub fn judge(inputs: &Inputs, sums: &Sums) -> Verdict {
+    let mut verdict = decide(inputs, sums);
+    verdict.notes.extend(notes(inputs, sums));
+    verdict
+}
+
+fn decide(inputs: &Inputs, sums: &Sums) -> Verdict {
+    let (cold, chance, warm) = (&sums.cold, &sums.chance, &sums.affinity);
+    let offered = inputs.warm_share * inputs.shared_tokens / inputs.prompt_tokens;
+    if offered < LEAST_SAVED_SHARE {
+        return because(
+            Choice::LeastQueuedTokens,
+            format!(
+                "hits could save {:.1} % of the prompt tokens ({:.1} % of a prompt is shared, {:.1} % of requests come after \
+                 another with their prefix), which is under about a fifth",
+                offered * 100.0,
+                inputs.shared_tokens / inputs.prompt_tokens * 100.0,
+                inputs.warm_share * 100.0,
+            ),
+        );
+    }
+    if sums.saved_share < LEAST_SAVED_SHARE {
+        return because(
+            Choice::LeastQueuedTokens,
+            format!(
+                "the set of prefixes is {:.1} pools and {} replicas have too little room for it: most prefixes are gone when \
+                 they are asked for again, and hits save only {:.1} % of the prompt tokens, under about a fifth",
+                sums.set_pools,
+                warm.replicas,
+                sums.saved_share * 100.0,
+            ),
+        );
+    }
+    if let Some(room) = sums.room_prefixes
+        && sums.prefix_copies <= room
+    {
+        return because(
+            Choice::Indifferent,
+            format!(
+                "the whole set fits in every pool ({} prefixes, room for {room}): each replica becomes warm for everyone, \
+                 wherever requests go",
+                sums.prefix_copies,
+            ),
+        );
+    }
+    if saved_load(sums) < LEAST_SAVED_LOAD {
+        return because(
+            Choice::Indifferent,
+            format!(
+                "hits save {:.1} % of the replicas' time, less than these sums are exact: {:.1} % of it is decoding, which a \
+                 cached prefix does not shorten",
+                saved_load(sums) * 100.0,
+                chance.decode_load / chance.load * 100.0,
+            ),
+        );
+    }
+    because(
+        Choice::Affinity,
+        format!(
+            "hits save {:.1} % of the prompt tokens, and the set of prefixes is {:.2} pools, so it fits no single replica: {} \
+             replicas instead of {} without hits, or about {} with those that chance brings",
+            sums.saved_share * 100.0,
+            sums.set_pools,
+            warm.replicas,
+            cold.replicas,
+            chance.replicas,
+        ),
+    )
+}
+
+/// Share of the replicas' time that affinity saves, beside hits by chance.
+fn saved_load(sums: &Sums) -> f64 {
+    1.0 - sums.affinity.load / sums.chance.load
+}
+
+fn because(choice: Choice, reason: String) -> Verdict {
+    Verdict {
+        choice,
+        reasons: vec![reason],
+        notes: Vec::new(),
+    }
+}
+
+fn notes(inputs: &Inputs, sums: &Sums) -> Vec<String> {
+    let mut notes = Vec::new();
+    let fits = sums
+        .room_prefixes
+        .is_some_and(|room| sums.prefix_copies <= room);
+    if fits && saved_load(sums) > LEAST_SAVED_LOAD {
+        notes.push(format!(
+            "the set fits, but only just: what requests have of their own passes through the same pools and pushes prefixes \
+             out, so by chance about {:.0} % find theirs, and {:.0} % with affinity ({} replicas and {}); simulate this load",
+            sums.chance.warm_share * 100.0,
+            sums.affinity.warm_share * 100.0,
+            sums.chance.replicas,
+            sums.affinity.replicas,
+        ));
+    }
+    let all_room = sums.affinity.replicas as f64 * sums.room_tokens;
+    if inputs.shared_tokens > 0.0 && sums.set_tokens > all_room {
+        notes.push(format!(
+            "the set is too large for all pools together ({:.0} tokens, room for {:.0} on {} replicas): about {:.0} % of \
+             requests find their prefix instead of {:.0} %",
+            sums.set_tokens,
+            all_room,
+            sums.affinity.replicas,
+            sums.affinity.warm_share * 100.0,
+            inputs.warm_share * 100.0,
+        ));
+    }
+    if inputs.copies() > 1 {
+        notes.push(format!(
+            "{} tenants with salts of their own hold {} copies of {} prefixes; nothing is shared between them",
+            inputs.copies(),
+            sums.prefix_copies,
+            inputs.prefixes,
+        ));
+    }
+    notes
+}
