@@ -7,9 +7,11 @@ FUZZ_TARGETS ?=
 # Of `make soak`: seconds, and the seed that a soak which failed has printed.
 SOAK_SECONDS ?= 600
 SOAK_SEED ?=
+# Of `make study`: minutes, or the whole of each load.
+STUDY ?= quick
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test faults soak fuzz lint deny doc bench image build clean-tools
+.PHONY: help demo test faults soak fuzz study lint deny doc bench image build clean-tools
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +33,9 @@ soak: ## Mixed traffic and random faults before a real Envoy (SOAK_SECONDS=600 S
 
 fuzz: ## Fuzz what reads the outside world, a minute each (FUZZ_TARGETS=..., FUZZ_SECONDS=...)
 	@scripts/fuzz.sh $(FUZZ_TARGETS)
+
+study: ## Run every policy over many loads, for docs/policies.md (STUDY=quick|full)
+	@scripts/study.sh $(STUDY)
 
 lint: ## Check formatting and lints; warnings are errors
 	cargo fmt --check

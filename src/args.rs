@@ -68,6 +68,8 @@ impl Args {
             Command::Demo(_) => "warn",
             // What it finds is its output.
             Command::Check(_) => "error",
+            // The simulated routers would tell of every endpoint of every run.
+            Command::Simulate(_) | Command::Study(_) => "error",
             Command::Serve(serve) => serve.other_pickers.log_level().unwrap_or("info"),
             _ => "info",
         };
@@ -104,6 +106,12 @@ pub enum Command {
     Bench(Box<crate::bench::Args>),
     /// Asks live engines whether everything is there that exact picks need, and says what to change
     Check(crate::check::Args),
+    /// Works out what a fleet costs with and without affinity, and whether affinity is worth having
+    Plan(Box<crate::plan::Args>),
+    /// Runs a load or a trace on a simulated fleet under several policies, in virtual time
+    Simulate(Box<crate::simulate::Args>),
+    /// Runs every policy over many loads, and writes the tables of docs/policies.md
+    Study(crate::simulate::study::Args),
     /// Prints the version
     Version,
 }

@@ -12,7 +12,7 @@ use tracing::warn;
 use warmpath::args::{Args, Command, Note, OtherPickers, Serve};
 use warmpath::config::endpoint_picker;
 use warmpath::telemetry::{self, LogControl};
-use warmpath::{app, bench, check, demo, engine};
+use warmpath::{app, bench, check, demo, engine, plan, simulate};
 
 /// Measured beside glibc's on two shared cores (docs/performance.md): a loaded tokenizer holds 121 MiB at rest instead
 /// of 296, 100 requests a second of 100,000 tokens 560 MiB instead of 710 at 10 % less CPU time; with small requests
@@ -46,6 +46,13 @@ fn run(args: Args) -> anyhow::Result<ExitCode> {
         writeln!(std::io::stdout(), "warmpath {}", env!("CARGO_PKG_VERSION"))?;
         return Ok(ExitCode::SUCCESS);
     }
+    // They compute on threads of their own: no runtime.
+    match &args.command {
+        Command::Plan(plan) => return done(plan::run((**plan).clone())),
+        Command::Simulate(simulate) => return done(simulate::run(simulate)),
+        Command::Study(study) => return done(simulate::study::run(study)),
+        _ => {}
+    }
     let log = telemetry::init(args.log_format(), args.log_level())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
@@ -63,13 +70,18 @@ fn run(args: Args) -> anyhow::Result<ExitCode> {
                     return Ok(ExitCode::FAILURE);
                 }
             }
-            Command::Version => {}
+            // Done above.
+            Command::Plan(_) | Command::Simulate(_) | Command::Study(_) | Command::Version => {}
         }
         Ok(ExitCode::SUCCESS)
     });
     // A file read that hangs must not keep the process.
     runtime.shutdown_timeout(Duration::from_secs(1));
     ended
+}
+
+fn done(ended: anyhow::Result<()>) -> anyhow::Result<ExitCode> {
+    ended.map(|()| ExitCode::SUCCESS)
 }
 
 async fn run_serve(args: &Serve, log: LogControl) -> anyhow::Result<()> {

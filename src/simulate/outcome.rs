@@ -9,6 +9,9 @@ pub struct Outcome {
     pub policy: String,
     /// Replicas of the fleet.
     pub replicas: usize,
+    /// Whether this fleet met the goal that was searched for; `None` where none was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub goal_met: Option<bool>,
     /// Virtual seconds from the first request to the end of the last one.
     pub seconds: f64,
     /// Requests that were answered, after the warm-up.

@@ -25,6 +25,8 @@ mod lmetric;
 mod sticky;
 mod weighted_blend;
 
+mod decode_aware;
+
 mod choose;
 
 #[cfg(test)]
@@ -47,8 +49,11 @@ pub const ALL: &[&str] = &[
     "lmetric",
 ];
 
+/// Variants of the rule that serves, for the study; not in tables of all.
+pub const VARIANTS: &[&str] = &["least-prefill-step", "least-prefill-latency"];
+
 /// What a rule may know of the fleet when it is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Context {
     /// Replicas; their numbers are below this.
     pub replicas: usize,
@@ -56,13 +61,24 @@ pub struct Context {
     pub kv_capacity_tokens: u64,
     /// Token budget of an engine's step.
     pub max_num_batched_tokens: u32,
+    /// What decoding costs.
+    pub decode: DecodeCost,
     /// For rules that place something at random once, as a hash ring.
     pub seed: u64,
 }
 
+/// What decoding costs an engine, in prompt tokens computed in the same time.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct DecodeCost {
+    /// A step in which any request decodes.
+    pub step: f64,
+    /// Each token in the contexts of those that decode.
+    pub context_token: f64,
+}
+
 /// No rule has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no policy {name:?}; there are {}", ALL.join(", "))]
+#[error("there is no policy {name:?}; there are {}, {}", ALL.join(", "), VARIANTS.join(", "))]
 pub struct UnknownPolicy {
     /// What was asked for.
     pub name: String,
@@ -74,6 +90,7 @@ pub struct UnknownPolicy {
 /// When no rule has this name.
 pub fn by_name(name: &str, context: &Context) -> Result<Box<dyn Policy>, UnknownPolicy> {
     use consistent_hash::{Bound, ConsistentHash};
+    use decode_aware::{DecodeAware, Term};
     Ok(match name {
         "least-prefill" => Box::new(least_prefill::LeastPrefill),
         "round-robin" => Box::new(round_robin::RoundRobin::default()),
@@ -88,6 +105,8 @@ pub fn by_name(name: &str, context: &Context) -> Result<Box<dyn Policy>, Unknown
         "weighted-blend" => Box::new(weighted_blend::WeightedBlend::default()),
         "dynamo" => Box::new(dynamo::Dynamo::new(context)),
         "lmetric" => Box::new(lmetric::LMetric),
+        "least-prefill-step" => Box::new(DecodeAware::new(context, Term::Step)),
+        "least-prefill-latency" => Box::new(DecodeAware::new(context, Term::Latency)),
         _ => {
             return Err(UnknownPolicy {
                 name: name.to_owned(),

@@ -1,6 +1,7 @@
 //! The event loop: what happens to a request, a step, an event, a report, a replica.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
@@ -269,6 +270,7 @@ impl<'a> Run<'a> {
         flight.foreseen = decision.cached.get();
         flight.reservation = Some(decision.reservation);
         flight.patience = None;
+        let keys = Arc::clone(&flight.keys);
         let request = request(&flight.arrival);
         let prompt = u64::from(flight.arrival.prompt.tokens());
         let engine = self.replicas.get_mut(replica).and_then(Replica::engine);
@@ -278,6 +280,7 @@ impl<'a> Run<'a> {
             self.known.grew(replica, prompt);
             self.begin_step(replica);
         } else {
+            self.policy.ended(replica, &keys);
             self.fail(id);
         }
     }
@@ -380,6 +383,7 @@ impl<'a> Run<'a> {
         let arrival = &flight.arrival;
         let context = u64::from(arrival.prompt.tokens()) + u64::from(arrival.output);
         self.known.shrank(replica, context);
+        self.policy.ended(replica, &flight.keys);
         self.tally.answered(&flight, self.now);
         self.follow(arrival.session);
     }

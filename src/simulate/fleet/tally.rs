@@ -179,6 +179,7 @@ impl Tally {
             // Whoever chose the policy knows its name.
             policy: String::new(),
             replicas: computed.len(),
+            goal_met: None,
             seconds,
             requests: self.answered.len() as u64,
             failed: self.failed,

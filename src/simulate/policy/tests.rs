@@ -89,6 +89,10 @@ impl Fleet {
             replicas: self.ids.len(),
             kv_capacity_tokens: 100_000,
             max_num_batched_tokens: 8192,
+            decode: DecodeCost {
+                step: 140.0,
+                context_token: 0.000_6,
+            },
             seed,
         }
     }

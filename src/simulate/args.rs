@@ -1,0 +1,140 @@
+//! The flags of `warmpath simulate`, and what they make of a fleet.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+
+use super::calibrate;
+use super::fleet;
+use super::goal::Goal;
+use super::policy;
+use super::scenario::Scenario;
+use super::workload::{self, Loop};
+use crate::engine::model;
+use crate::plan;
+use crate::routing::block::BlockSize;
+
+/// Flags of `warmpath simulate`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// What comes
+    #[command(flatten)]
+    pub load: workload::Args,
+    /// How a trace is replayed, where it allows it [default: both]
+    #[arg(long = "loop", value_name = "LOOP", value_enum)]
+    pub kind: Option<Loop>,
+    /// The engines
+    #[command(flatten)]
+    pub engine: EngineArgs,
+    /// The fleet around them
+    #[command(flatten)]
+    pub fleet: fleet::Args,
+    /// Replicas of the fleet; with --replicas-for the first guess
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub replicas: u16,
+    /// Policies to compare, with commas between them [default: all]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub policy: Vec<String>,
+    /// Search the smallest fleet of each policy that meets a goal such as "p90 ttft < 1s"
+    #[arg(long, value_name = "GOAL")]
+    pub replicas_for: Option<Goal>,
+    /// The largest fleet that is tried
+    #[arg(long, value_name = "N", default_value_t = 96, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub max_replicas: u16,
+    /// Equal seeds give equal results
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Print JSON instead of the table
+    #[arg(long)]
+    pub json: bool,
+    /// Write a report with plots
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Runs at the same time [default: as many as there are cores]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+}
+
+/// Which engines.
+#[derive(Clone, Debug, clap::Args)]
+pub struct EngineArgs {
+    /// Constants worked out from a model and its hardware (as `warmpath plan` lists them)
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "llama-3.3-70b-h200",
+        conflicts_with = "profile"
+    )]
+    pub preset: String,
+    /// Constants fitted to a measured vLLM instead (docs/engine-model.md)
+    #[arg(long, value_name = "NAME")]
+    pub profile: Option<String>,
+    /// Tokens a block
+    #[arg(long, value_name = "TOKENS", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub block_size: u32,
+    /// Token budget of a step
+    #[arg(long, value_name = "TOKENS", default_value_t = 8192)]
+    pub max_num_batched_tokens: usize,
+    /// Requests running at once on a replica
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    pub max_num_seqs: usize,
+    /// Tokens the KV pool of a replica holds [default: what the preset or profile has]
+    #[arg(long, value_name = "TOKENS")]
+    pub kv_tokens: Option<u64>,
+}
+
+impl EngineArgs {
+    /// The engine they name.
+    ///
+    /// # Errors
+    /// When there is no such preset or profile.
+    pub fn settings(&self) -> anyhow::Result<model::Settings> {
+        let size = BlockSize::new(self.block_size).context("blocks must not be empty")?;
+        let (batch, seqs) = (self.max_num_batched_tokens, self.max_num_seqs);
+        let mut engine = match &self.profile {
+            Some(name) => calibrate::Profile::by_name(name)
+                .with_context(|| {
+                    let profiles = calibrate::PROFILES.iter();
+                    let names: Vec<&str> = profiles.map(|profile| profile.name).collect();
+                    format!(
+                        "there is no profile {name:?}; there are {}",
+                        names.join(", ")
+                    )
+                })?
+                .settings(),
+            None => plan::Inputs::preset(&self.preset)?.engine(size, batch, seqs),
+        };
+        if let Some(tokens) = self.kv_tokens {
+            let blocks = tokens / u64::from(engine.block_size.get());
+            // One block of a pool is never used.
+            engine.blocks = usize::try_from(blocks)?.saturating_add(1);
+            engine.max_model_len = engine.max_model_len.min(usize::try_from(tokens)?);
+        }
+        Ok(engine)
+    }
+}
+
+impl Args {
+    /// The policies to compare.
+    pub fn policies(&self) -> Vec<String> {
+        match self.policy.as_slice() {
+            [] => policy::ALL.iter().copied().map(str::to_owned).collect(),
+            named => named.to_vec(),
+        }
+    }
+
+    /// The scenario in one loop.
+    ///
+    /// # Errors
+    /// When a flag names something that does not exist.
+    pub fn scenario(&self, kind: Loop) -> anyhow::Result<Scenario> {
+        let mut fleet = fleet::Settings::new(usize::from(self.replicas), self.engine.settings()?);
+        self.fleet.apply(&mut fleet);
+        Ok(Scenario {
+            load: self.load.spec()?,
+            kind,
+            fleet,
+            seed: self.seed,
+        })
+    }
+}

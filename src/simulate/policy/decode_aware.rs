@@ -1,0 +1,74 @@
+//! Least prefill with a term for decoding, derived and in the same unit; for the study, not served.
+//!
+//! A step of an engine takes `w + k · C` longer while requests decode in it: the weights are read once, and the keys and
+//! values of all `C` tokens in their contexts. In prefill tokens computed in the same time (`p` seconds each) that is
+//! `W = w/p` and `K = k/p` a token.
+//!
+//! - *step*: how long until the first token? `queued + uncached` take at least one step and one more for every full
+//!   budget, and every step carries the decoding that is there:
+//!   `cost = queued + uncached + (1 + (queued + uncached) / budget) · (W + K · C)`.
+//! - *latency*: how much later do all requests end, this one and those already there? Its prefill delays itself and the
+//!   `n` that decode beside it; its `o` output tokens each wait for all contexts there, and each makes the others wait for
+//!   its own context of `c` tokens:
+//!   `cost = queued + uncached · (1 + n) + o · K · (C + n · c)`.
+
+use super::choose::{book, least, ready, uncached};
+use super::{Asked, Context, Knowledge, Policy, Seen};
+use crate::routing::router::{Decision, Refusal};
+
+/// What is to be least.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Term {
+    Step,
+    Latency,
+}
+
+pub(super) struct DecodeAware {
+    term: Term,
+    context: Context,
+    /// Output tokens and requests so far: what a picker would have learnt from the answers.
+    outputs: (u64, u64),
+}
+
+impl DecodeAware {
+    pub(super) const fn new(context: &Context, term: Term) -> Self {
+        Self {
+            term,
+            context: *context,
+            outputs: (0, 0),
+        }
+    }
+
+    fn cost(&self, asked: &Asked<'_>, seen: &Seen) -> f64 {
+        let decode = self.context.decode;
+        let (queued, uncached) = (seen.queued as f64, uncached(asked, seen) as f64);
+        let context = seen.context as f64;
+        match self.term {
+            Term::Step => {
+                let work = queued + uncached;
+                let steps = 1.0 + work / f64::from(self.context.max_num_batched_tokens.max(1));
+                // Nothing decodes where nothing is in flight.
+                let step = if seen.in_flight > 0 { decode.step } else { 0.0 };
+                work + steps * (step + decode.context_token * context)
+            }
+            Term::Latency => {
+                let others = f64::from(seen.in_flight);
+                let own = asked.prepared.prompt.get() as f64;
+                let output = self.outputs.0 as f64 / self.outputs.1.max(1) as f64;
+                queued
+                    + uncached * (1.0 + others)
+                    + output * decode.context_token * (context + others * own)
+            }
+        }
+    }
+}
+
+impl Policy for DecodeAware {
+    fn pick(&mut self, asked: &Asked<'_>, fleet: &dyn Knowledge) -> Result<Decision, Refusal> {
+        let ready = ready(fleet.survey(asked));
+        let chosen = least(&ready, asked.chance, |seen| self.cost(asked, seen));
+        self.outputs.0 += u64::from(asked.arrival.output);
+        self.outputs.1 += 1;
+        book(asked, fleet, chosen)
+    }
+}
