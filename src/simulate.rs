@@ -7,6 +7,7 @@
 //! The engines are the very model that `warmpath engine` serves, and `least-prefill` the very code that picks: only
 //! time is not real. Equal seeds give equal results.
 
+pub mod calibrate;
 pub mod outcome;
 pub mod policy;
 pub mod prompt;

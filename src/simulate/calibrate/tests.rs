@@ -1,0 +1,1 @@
+//! Replays of runs whose outcome is known.
