@@ -19,7 +19,7 @@ pub struct Errors {
     pub latency_p50: f64,
     /// Of the time at which the last of them ended.
     pub duration: f64,
-    /// Mean distance of the logarithms of three intervals of each request: the prefill, each further token, the whole.
+    /// Mean distance of the logarithms of three intervals of each request: to the first token, for each further one, to the last one.
     /// What is fitted.
     pub loss: f64,
 }
@@ -105,7 +105,7 @@ fn loss(pairs: &[(Interval, Interval)]) -> f64 {
         .iter()
         .map(|(recorded, replayed)| {
             let tpot = recorded.tpot.zip(replayed.tpot);
-            apart(replayed.prefill, recorded.prefill)
+            apart(replayed.ttft, recorded.ttft)
                 + tpot.map_or(0.0, |(recorded, replayed)| apart(replayed, recorded))
                 + apart(replayed.latency, recorded.latency)
         })

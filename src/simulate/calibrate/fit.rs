@@ -43,7 +43,21 @@ impl Constants {
 }
 
 /// Steps by which a constant is changed, each taken when the one before brings nothing any more.
-const STRIDES: [f64; 4] = [1.4, 1.12, 1.04, 1.01];
+const STRIDES: [f64; 3] = [1.25, 1.08, 1.02];
+
+/// Which constant is changed, and which against it: two that cost the same steps hide each other, and are found together.
+const MOVES: [(usize, Option<usize>); 10] = [
+    (0, None),
+    (1, None),
+    (2, None),
+    (3, None),
+    (0, Some(1)),
+    (0, Some(2)),
+    (0, Some(3)),
+    (1, Some(2)),
+    (1, Some(3)),
+    (2, Some(3)),
+];
 
 /// The constants with the least loss over a part of the run (by place), found from `start`, and that loss. Each constant
 /// is multiplied or divided by a stride as long as that brings anything; no chance is in it.
@@ -64,10 +78,13 @@ pub fn fit(
     for stride in STRIDES {
         loop {
             let before = best.1;
-            for which in 0..4 {
+            for (up, down) in MOVES {
                 for factor in [stride, stride.recip()] {
                     let mut constants = best.0;
-                    *constants.get_mut(which) *= factor;
+                    *constants.get_mut(up) *= factor;
+                    if let Some(down) = down {
+                        *constants.get_mut(down) /= factor;
+                    }
                     let found = loss(&constants)?;
                     if found < best.1 {
                         best = (constants, found);
