@@ -37,10 +37,10 @@ pub const PROFILES: &[Profile] = &[
         max_num_batched_tokens: 2048,
         max_model_len: 131_072,
         constants: Constants {
-            step_base_us: 1430.0,
-            prefill_us_per_token: 41.9,
-            decode_us_per_step: 10_930.0,
-            decode_ns_per_context_token: 113.0,
+            step_base_us: 1428.0,
+            prefill_us_per_token: 41.88,
+            decode_us_per_step: 10_935.0,
+            decode_ns_per_context_token: 113.33,
         },
     },
     Profile {
