@@ -68,3 +68,5 @@ mod golden_requests;
 mod golden_templates;
 // Tokenizers against vectors made elsewhere.
 mod golden_tokenizers;
+// The simulated engine's times against measured runs of vLLM.
+mod simulate_calibration;
