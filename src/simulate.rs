@@ -10,4 +10,5 @@
 pub mod outcome;
 pub mod policy;
 pub mod prompt;
+pub mod report;
 pub mod workload;
