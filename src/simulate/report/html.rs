@@ -4,7 +4,12 @@
 //! screen while their text keeps its size, so that a phone shows the same page. A policy has one colour and one dash
 //! everywhere; unticking it in the legend hides it everywhere, by CSS alone.
 
+mod axis;
+mod caches;
 mod frame;
+mod load;
+mod plot;
+mod ttft;
 
 use std::fmt::Write as _;
 
@@ -13,6 +18,7 @@ use super::columns::grid;
 use crate::simulate::outcome::Outcome;
 
 const STYLE: &str = include_str!("html/page.css");
+const SCRIPT: &str = include_str!("html/page.js");
 
 /// Everything about the runs as one page of HTML.
 #[must_use]
@@ -20,8 +26,41 @@ pub fn html(outcomes: &[Outcome], setup: &Setup) -> String {
     let mut page = String::new();
     frame::open(&mut page, outcomes, setup);
     push_table(&mut page, outcomes);
+    if !outcomes.is_empty() {
+        push_plots(&mut page, outcomes);
+    }
     frame::close(&mut page);
     page
+}
+
+fn push_plots(page: &mut String, outcomes: &[Outcome]) {
+    let ends = outcomes
+        .iter()
+        .filter_map(|outcome| outcome.course.seconds.last());
+    let seconds = ends.copied().fold(0.0, f64::max);
+    ttft::push_glance(page, outcomes);
+    ttft::push_distribution(page, outcomes);
+    ttft::push_course(page, outcomes, seconds);
+    push_load(page, outcomes);
+    caches::push_share(page, outcomes, seconds);
+    caches::push_owners(page, outcomes);
+    caches::push_owners_course(page, outcomes, seconds);
+}
+
+/// Both quantities are in the page; which is shown is a choice that needs no script.
+fn push_load(page: &mut String, outcomes: &[Outcome]) {
+    page.push_str("<section class=\"load\"><h2>Load of each replica over the run</h2>\n<p class=\"say\">Even colour down a column is even load. All panels have one scale.</p>\n<p class=\"choice\"><label><input type=\"radio\" name=\"load\" id=\"show-flight\" checked=\"\"/> requests in flight</label> <label><input type=\"radio\" name=\"load\" id=\"show-queued\"/> prompt tokens waiting</label></p>\n");
+    load::push_maps(page, outcomes, "flight", "requests in flight", |outcome| {
+        &outcome.course.in_flight
+    });
+    load::push_maps(
+        page,
+        outcomes,
+        "queued",
+        "prompt tokens waiting",
+        |outcome| &outcome.course.queued_tokens,
+    );
+    page.push_str("</section>\n");
 }
 
 /// The table, in a frame of its own that scrolls where the screen is narrow.
@@ -32,7 +71,7 @@ fn push_table(page: &mut String, outcomes: &[Outcome]) {
         put(
             page,
             format_args!(
-                "<th scope=\"col\" title=\"{}\">{}<br>{}</th>",
+                "<th scope=\"col\" title=\"{}\">{}<br/>{}</th>",
                 escaped(heading.hint),
                 escaped(&heading.group),
                 heading.name

@@ -42,6 +42,30 @@ impl TimeUnit {
     }
 }
 
+/// Writes a number without zeros at its end that say nothing.
+pub(super) fn short(value: f64) -> String {
+    let text = significant(value);
+    match text.split_once('.') {
+        Some((whole, fraction)) if !text.contains('e') => {
+            let fraction = fraction.trim_end_matches('0');
+            match fraction {
+                "" => whole.to_owned(),
+                _ => format!("{whole}.{fraction}"),
+            }
+        }
+        _ => text,
+    }
+}
+
+/// Writes a round time, given in seconds, for an axis.
+pub(super) fn round_time(seconds: f64) -> String {
+    if seconds >= 0.999 {
+        format!("{} s", short(seconds))
+    } else {
+        format!("{} ms", short(seconds * 1000.0))
+    }
+}
+
 /// Writes one time, given in seconds, with the unit that suits it alone.
 pub(super) fn time(seconds: f64) -> String {
     let unit = if seconds.abs() >= 1.0 {

@@ -87,6 +87,7 @@ fn the_best_of_a_column_has_a_star_and_what_all_share_has_none() {
 fn a_policy_that_answered_nobody_is_never_the_best() {
     let nobody = Outcome {
         policy: "nobody".to_owned(),
+        replicas: 4,
         failed: 100,
         ..Outcome::default()
     };

@@ -1,6 +1,6 @@
 //! What stands around the figures: the head of the page, what was simulated, and the legend that hides policies.
 
-use super::{STYLE, escaped, put};
+use super::{SCRIPT, STYLE, escaped, put};
 use crate::simulate::outcome::Outcome;
 use crate::simulate::report::Setup;
 
@@ -47,7 +47,10 @@ pub(super) fn open(page: &mut String, outcomes: &[Outcome], setup: &Setup) {
 
 /// Everything below them.
 pub(super) fn close(page: &mut String) {
-    page.push_str("</main>\n</body>\n</html>\n");
+    put(
+        page,
+        format_args!("</main>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n"),
+    );
 }
 
 /// A box to tick for each policy, with its line beside it.
