@@ -10,8 +10,9 @@ WARMPATH_ENVOY="${WARMPATH_ENVOY:-$(scripts/tools.sh envoy)}"
 WARMPATH_PROMTOOL="${WARMPATH_PROMTOOL:-$(scripts/tools.sh promtool)}"
 WARMPATH_HELM="${WARMPATH_HELM:-$(scripts/tools.sh helm)}"
 WARMPATH_CRDS="${WARMPATH_CRDS:-$(scripts/tools.sh crds)}"
+WARMPATH_CHROMIUM="${WARMPATH_CHROMIUM:-$(scripts/tools.sh chromium)}"
 KUBEBUILDER_ASSETS="$(scripts/tools.sh kubernetes)"
-export WARMPATH_ENVOY WARMPATH_PROMTOOL WARMPATH_HELM WARMPATH_CRDS KUBEBUILDER_ASSETS
+export WARMPATH_ENVOY WARMPATH_PROMTOOL WARMPATH_HELM WARMPATH_CRDS WARMPATH_CHROMIUM KUBEBUILDER_ASSETS
 # Recorded data of real engines and tokenizers lies beside the clone where the project is developed.
 # Tests that read it say so when it is absent.
 if [ -z "${WARMPATH_SHARED:-}" ] && [ -d ../shared/data ]; then

@@ -3,7 +3,7 @@
 #
 #   scripts/tools.sh envoy|promtool|cargo-deny|cargo-fuzz
 #                                                  install it if it is missing, then print its path
-#   scripts/tools.sh zstd                          the same for the system's own
+#   scripts/tools.sh zstd|chromium                 the same for the system's own
 #   scripts/tools.sh kubernetes                    etcd, kube-apiserver and kubectl; prints their folder, which is
 #                                                  KUBEBUILDER_ASSETS where that is set
 #   scripts/tools.sh helm                          prints its path
@@ -155,6 +155,16 @@ install_zstd() {
     as_root apt-get update -qq >&2 && as_root apt-get install -y -qq zstd >&2 || fail "zstd could not be installed"
 }
 
+# A browser is no single file to be kept apart, so the system's own is used as well.
+install_chromium() {
+    local why="the tests look at the simulator's page in it"
+    command -v chromium >/dev/null 2>&1 && return
+    need apt-get "install chromium, or name a browser of its kind in WARMPATH_CHROMIUM: $why"
+    say "installing Debian's package chromium (some 100 MB): $why"
+    as_root apt-get update -qq >&2 && as_root apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >&2 ||
+        fail "chromium could not be installed"
+}
+
 # The compilers are the one thing that is not installed here: which Rust to use is the user's business.
 check_build() {
     local wanted found
@@ -214,10 +224,11 @@ case "${1:-}" in
     cargo-deny) lock; install_cargo_deny; echo "$tools/bin/cargo-deny" ;;
     cargo-fuzz) lock; install_cargo_fuzz; echo "$tools/bin/cargo-fuzz" ;;
     zstd) lock; install_zstd; command -v zstd ;;
+    chromium) lock; install_chromium; command -v chromium ;;
     kubernetes) lock; install_kubernetes; echo "${KUBEBUILDER_ASSETS:-$tools/bin}" ;;
     helm) lock; install_helm; echo "$tools/bin/helm" ;;
     crds) lock; install_crds; echo "$crds" ;;
     build) check_build ;;
     clean) lock; clean ;;
-    *) fail "usage: $0 envoy|promtool|cargo-deny|cargo-fuzz|zstd|kubernetes|helm|crds|build|clean" ;;
+    *) fail "usage: $0 envoy|promtool|cargo-deny|cargo-fuzz|zstd|chromium|kubernetes|helm|crds|build|clean" ;;
 esac

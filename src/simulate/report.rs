@@ -1,0 +1,31 @@
+//! How are outcomes shown? As a table in text or Markdown, as JSON, and as one page of HTML with plots.
+//!
+//! Everything here is a pure function of the outcomes and of what the command says about the run. A figure that
+//! nothing was measured for (the time to the first token where nobody was answered) is shown as a dash, never as zero:
+//! zero would be the best of its column.
+
+mod columns;
+mod html;
+mod json;
+mod numbers;
+mod progress;
+mod text;
+
+#[cfg(test)]
+mod tests;
+
+pub use html::html;
+pub use json::json;
+pub use progress::Progress;
+pub use text::{markdown, table};
+
+/// What is said of a run beside its figures.
+#[derive(Clone, Debug, Default)]
+pub struct Setup {
+    /// One line: what was simulated.
+    pub title: String,
+    /// Name and value of everything that was chosen: workload, loop, fleet, seed, version.
+    pub lines: Vec<(String, String)>,
+    /// Whole sentences that the reader should know before trusting the figures.
+    pub notes: Vec<String>,
+}
