@@ -160,7 +160,7 @@ impl Generated {
     /// How long requests come; `None` when only their number ends them.
     pub(super) fn ends(&self) -> Option<Span> {
         self.duration
-            .or(self.requests.is_none().then_some(DURATION))
+            .or_else(|| self.requests.is_none().then_some(DURATION))
     }
 
     /// Refuses what cannot be generated.

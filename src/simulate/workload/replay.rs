@@ -199,7 +199,7 @@ impl<S: Sessions> Workload for Replay<S> {
         let due: u64 = self.due.iter().map(|due| due.0.rest.left + 1).sum();
         let kept = due + self.talking.values().map(|rest| rest.left).sum::<u64>();
         let left = self.sessions.turns_left().map(|left| left.min(self.budget));
-        let left = left.or((self.budget < u64::MAX >> 1).then_some(self.budget))?;
+        let left = left.or_else(|| (self.budget < u64::MAX >> 1).then_some(self.budget))?;
         Some(left.saturating_add(begun).saturating_add(kept))
     }
 }

@@ -14,6 +14,7 @@ use crate::yaml;
 /// A workload, described.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[expect(clippy::large_enum_variant, reason = "there is one of it in a run")]
 pub enum Spec {
     /// Made by chance.
     Generated(Generated),

@@ -1,8 +1,12 @@
 //! What is replayed, and how? A recording's place, form, speed and part; and the readers of each form.
 
+mod claude_code;
+mod csv;
 mod files;
+mod lmcache;
 mod mooncake;
 mod recording;
+mod serving_sim;
 
 use std::path::PathBuf;
 
@@ -62,6 +66,14 @@ const fn session_rate() -> f64 {
 pub enum Format {
     /// JSON lines with `timestamp`, `input_length`, `output_length`, `hash_ids`.
     Mooncake,
+    /// A conversation a file, with `block_size` and `requests`, as kv-cache-tester has them.
+    ClaudeCode,
+    /// JSON lines with `timestamp`, `input`, `output` (text) and `session_id`.
+    Lmcache,
+    /// JSON lines with `arrival_time_ns`, `input_tok_ids`, `output_toks`.
+    ServingSim,
+    /// A table with columns for time, input tokens and output tokens, and perhaps prefix and session.
+    Csv,
 }
 
 impl Trace {
@@ -106,6 +118,10 @@ impl Trace {
         };
         let recordings: Vec<Recording> = match format {
             Format::Mooncake => mooncake::read(self, &files)?,
+            Format::ClaudeCode => claude_code::read(self, files, seed)?,
+            Format::Lmcache => lmcache::read(self, &files)?,
+            Format::ServingSim => serving_sim::read(self, &files)?,
+            Format::Csv => csv::read(self, &files)?,
         };
         Recorded::new(self, recordings, seed)
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
 
-use super::Format;
+use super::{Format, csv};
 use crate::simulate::workload::spec::OpenError;
 
 /// Endings of files that are read in a folder; others lie beside them.
@@ -87,24 +87,39 @@ pub(super) fn detect(path: &Path, files: &[PathBuf]) -> Result<Format, OpenError
     let head = String::from_utf8_lossy(&head);
     let head = head.trim_start_matches('\u{feff}').trim_start();
     let line = head.lines().next().unwrap_or_default();
-    let has = |text: &str, key: &str| text.contains(&format!("\"{key}\""));
-    if head.starts_with('{') {
-        if has(line, "hash_ids") && has(line, "input_length") {
-            return Ok(Format::Mooncake);
-        }
-    }
-    let problem = if head.is_empty() {
+    if head.is_empty() {
         return Err(OpenError::Empty {
             path: first.to_owned(),
         });
-    } else {
-        let shown: String = line.chars().take(60).collect();
-        format!("`{shown}…` begins none of the known formats")
-    };
+    }
+    if let Some(format) = form_of(head, line) {
+        return Ok(format);
+    }
+    let shown: String = line.chars().take(60).collect();
+    let problem = format!("`{shown}…` begins none of the known formats");
     Err(OpenError::UnknownFormat {
         path: first.to_owned(),
         problem,
     })
+}
+
+/// The form of what begins like this. The first line of a form with long lines may be cut off here.
+fn form_of(head: &str, line: &str) -> Option<Format> {
+    let has = |text: &str, key: &str| text.contains(&format!("\"{key}\""));
+    if !head.starts_with('{') {
+        return csv::is_header(line).then_some(Format::Csv);
+    }
+    if has(head, "requests") && has(head, "block_size") {
+        Some(Format::ClaudeCode)
+    } else if has(line, "hash_ids") && has(line, "input_length") {
+        Some(Format::Mooncake)
+    } else if has(line, "input_tok_ids") {
+        Some(Format::ServingSim)
+    } else if has(line, "timestamp") && has(line, "input") {
+        Some(Format::Lmcache)
+    } else {
+        None
+    }
 }
 
 /// The lines of a file, with their numbers.

@@ -123,7 +123,11 @@ impl<'a> Conversations<'a> {
             prompt: &prompt,
             output: row.output_length,
             // The first block may be everybody's.
-            prefix: row.hash_ids.get(1).or(row.hash_ids.first()).copied(),
+            prefix: row
+                .hash_ids
+                .get(1)
+                .or_else(|| row.hash_ids.first())
+                .copied(),
         });
         *free = at + service;
         for id in &row.hash_ids {
