@@ -1,5 +1,24 @@
 //! Which requests come, and when? Generated, or read from a trace.
 
+mod args;
+mod arrivals;
+mod choice;
+mod distribution;
+mod generated;
+mod generator;
+mod named;
+mod names;
+mod replay;
+mod spec;
+mod trace;
+
+pub use args::{Args, TraceArgs};
+pub use arrivals::{Arrivals, BadArrivals, Stage};
+pub use distribution::{BadDistribution, Distribution};
+pub use generated::{Burst, Conversation, Generated, Prefixes, Service};
+pub use spec::{OpenError, Spec};
+pub use trace::{Format, Trace};
+
 use std::time::Duration;
 
 use super::prompt::{Prompt, Segment};
@@ -56,3 +75,6 @@ pub trait Workload {
     /// Requests there will be at most; for a progress bar.
     fn len_hint(&self) -> Option<u64>;
 }
+
+#[cfg(test)]
+mod tests;
