@@ -71,16 +71,10 @@ impl Page {
 fn given(page: &mut Page, resolved: &Resolved) {
     page.head("Inputs");
     for origin in &resolved.origins {
-        let unit = origin.unit.to_lowercase().replace("_per_s", "/s");
-        let unit = if unit == "share" || unit == "exponent" || unit == "count" {
-            String::new()
-        } else {
-            unit.replace("per_second", "/s")
-        };
         page.line(
             origin.field,
             &number(origin.value),
-            &format!("{unit:<10} {}", origin.from),
+            &format!("{:<10} {}", origin.unit, origin.from),
         );
     }
     for source in &resolved.sources {
@@ -383,7 +377,7 @@ fn ms_fine(seconds: f64) -> String {
 }
 
 fn percent(share: f64) -> String {
-    format!("{} %", number((share * 1e4).round() / 100.0))
+    format!("{} %", number((share * 1e3).round() / 10.0))
 }
 
 /// Three significant digits, and all before the point.
