@@ -24,12 +24,17 @@ use std::io::Write as _;
 
 use anyhow::Context as _;
 
+use crate::simulate::workload::{Loop, Spec, TraceArgs};
+
 pub use given::Given;
 pub use inputs::{Inputs, InputsError};
 pub use measure::{Measured, measure};
 pub use resolve::{Origin, Resolved, resolve};
 pub use sums::{Sums, SumsError};
 pub use verdict::{Choice, Verdict};
+
+/// Which conversations `--sessions` takes of a trace is drawn with it, so that two runs measure the same ones.
+const SEED: u64 = 0;
 
 /// Flags of `warmpath plan`.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -40,6 +45,9 @@ pub struct Args {
     /// The inputs.
     #[command(flatten)]
     given: Given,
+    /// The recording whose requests are measured.
+    #[command(flatten)]
+    trace: TraceArgs,
     /// Whether the names of presets, models and GPUs are listed with their sources, and nothing else is done
     #[arg(long)]
     list: bool,
@@ -57,9 +65,22 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         presets::listing()
     } else {
         let file = args.config.as_deref().map(given::read_file).transpose()?;
-        planned(args.given, file, None, args.json)?
+        let measured = measured(&args.trace)?;
+        planned(args.given, file, measured.as_ref(), args.json)?
     };
     writeln!(std::io::stdout(), "{text}").context("cannot print the result")
+}
+
+/// What the recording has, if one was named. It is counted as it came, whatever a fleet would have done.
+fn measured(trace: &TraceArgs) -> anyhow::Result<Option<Measured>> {
+    let Some(trace) = trace.spec() else {
+        return Ok(None);
+    };
+    let path = trace.path.display().to_string();
+    let mut workload = Spec::Trace(trace).open(SEED, Loop::Open)?;
+    let measured = measure(workload.as_mut());
+    anyhow::ensure!(measured.requests > 0, "{path} has no requests to measure");
+    Ok(Some(measured))
 }
 
 /// The report of these inputs.

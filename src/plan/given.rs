@@ -15,6 +15,31 @@ pub(super) struct Field {
     most: f64,
 }
 
+impl Field {
+    const fn new(name: &'static str, placeholder: &str, least: f64, most: f64) -> Self {
+        Self {
+            name,
+            unit: unit(placeholder),
+            least,
+            most,
+        }
+    }
+}
+
+/// The unit for which a flag's placeholder stands; nothing for what is counted, and for shares.
+const fn unit(placeholder: &str) -> &'static str {
+    match placeholder.as_bytes() {
+        b"BYTES" => "bytes",
+        b"GB" => "GB",
+        b"TFLOPS" => "TFLOP/s",
+        b"TB_PER_S" => "TB/s",
+        b"PER_SECOND" => "a second",
+        b"TOKENS" => "tokens",
+        b"DOLLARS" => "dollars",
+        _ => "",
+    }
+}
+
 /// Numbers that a figure can be.
 trait Figure: Copy {
     fn as_f64(self) -> f64;
@@ -69,7 +94,7 @@ macro_rules! figures {
             /// Every figure, given or not.
             pub(super) fn figures(&self) -> Vec<(Field, Option<f64>)> {
                 vec![$((
-                    Field { name: stringify!($name), unit: $unit, least: $least, most: $most },
+                    Field::new(stringify!($name), $unit, $least, $most),
                     self.$name.map(Figure::as_f64),
                 ),)+]
             }

@@ -69,7 +69,7 @@ pub struct Inputs {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum InputsError {
     /// A figure makes no sense.
-    #[error("{field} must be between {least} and {most} ({unit}), not {value}")]
+    #[error("{field} must be between {least} and {most}{}{unit}, not {value}", if unit.is_empty() { "" } else { " " })]
     OutOfBounds {
         /// Its name.
         field: &'static str,

@@ -44,9 +44,9 @@ pub(super) struct Preset {
     pub(super) name: &'static str,
     pub(super) model: &'static str,
     pub(super) gpu: &'static str,
-    tensor_parallel: Option<u64>,
-    hot_share: Option<f64>,
-    price_per_gpu_hour: Option<f64>,
+    /// GPUs a replica, share of the hottest prefix, dollars a GPU-hour; where it is a case of its own, with the assumed
+    /// load as its own.
+    case: Option<(u64, f64, f64)>,
     pub(super) source: &'static str,
 }
 
@@ -176,9 +176,7 @@ const fn case(name: &'static str, model: &'static str, gpu: &'static str) -> Pre
         name,
         model,
         gpu,
-        tensor_parallel: None,
-        hot_share: None,
-        price_per_gpu_hour: None,
+        case: None,
         source: "the model on that GPU, the assumed load; no price",
     }
 }
@@ -188,9 +186,7 @@ const PRESETS: &[Preset] = &[
         name: "llama-3.3-70b-h200",
         model: "llama-3.3-70b-fp8",
         gpu: "h200",
-        tensor_parallel: Some(2),
-        hot_share: Some(0.10),
-        price_per_gpu_hour: Some(3.5),
+        case: Some((2, 0.10, 3.5)),
         source: "the reference case of docs/plan.md",
     },
     case("llama-3.1-8b-l40s", "llama-3.1-8b", "l40s"),
@@ -263,11 +259,14 @@ impl Gpu {
 impl Preset {
     /// What it says beside its model and its GPU.
     pub(super) fn given(&self) -> Given {
+        let Some((gpus, hot_share, price)) = self.case else {
+            return Given::default();
+        };
         Given {
-            tensor_parallel: self.tensor_parallel,
-            hot_share: self.hot_share,
-            price_per_gpu_hour: self.price_per_gpu_hour,
-            ..Given::default()
+            tensor_parallel: Some(gpus),
+            hot_share: Some(hot_share),
+            price_per_gpu_hour: Some(price),
+            ..assumed()
         }
     }
 }

@@ -45,6 +45,11 @@ pub(super) fn text(plan: &Plan<'_>) -> String {
     fleets(&mut page, inputs, sums);
     hot(&mut page, inputs, sums);
     verdict(&mut page, plan.verdict);
+    if plan.measured.is_some() {
+        page.text.push_str(
+            "  What pools keep is worked out as if requests came independently; conversations come back sooner, so more is kept.\n",
+        );
+    }
     page.text.trim_end().to_owned()
 }
 
@@ -71,16 +76,10 @@ impl Page {
 fn given(page: &mut Page, resolved: &Resolved) {
     page.head("Inputs");
     for origin in &resolved.origins {
-        let unit = origin.unit.to_lowercase().replace("_per_s", "/s");
-        let unit = if unit == "share" || unit == "exponent" || unit == "count" {
-            String::new()
-        } else {
-            unit.replace("per_second", "/s")
-        };
         page.line(
             origin.field,
             &number(origin.value),
-            &format!("{unit:<10} {}", origin.from),
+            &format!("{:<10} {}", origin.unit, origin.from),
         );
     }
     for source in &resolved.sources {
@@ -91,9 +90,10 @@ fn given(page: &mut Page, resolved: &Resolved) {
 fn trace(page: &mut Page, measured: &Measured) {
     page.head("Measured in the trace");
     let of = format!("of {} requests", grouped(measured.requests as f64));
-    let rate = measured.rate.map_or("all at once".to_owned(), |rate| {
-        format!("{} /s", number(rate))
-    });
+    let rate = measured.rate.map_or_else(
+        || "all at once".to_owned(),
+        |rate| format!("{} /s", number(rate)),
+    );
     page.line("rate", &rate, &of);
     page.line("prompt", &tokens(measured.prompt_tokens), "mean");
     page.line("answer", &tokens(measured.output_tokens), "mean");
@@ -208,9 +208,10 @@ fn room(page: &mut Page, inputs: &Inputs, sums: &Sums) {
     );
     page.line(
         "room for prefixes",
-        &sums.room_prefixes.map_or("nothing shared".to_owned(), |n| {
-            format!("{} prefixes", grouped(n as f64))
-        }),
+        &sums.room_prefixes.map_or_else(
+            || "nothing shared".to_owned(),
+            |n| format!("{} prefixes", grouped(n as f64)),
+        ),
         "(pool − unshared) / shared tokens, whole ones",
     );
     let copies = match inputs.copies() {
@@ -287,7 +288,7 @@ fn fleets(page: &mut Page, inputs: &Inputs, sums: &Sums) {
     for line in [
         "prefill, decode, busy: replica-seconds a second = rate × (cold − warm share × saved), rate × decoding a request, their sum",
         "replicas = busy / utilisation, rounded up; GPUs × price / 3600 / (rate × output tokens) × 10^6 = $ per million",
-        "warm by chance: what an LRU cache as large as one pool's room keeps; with affinity: as large as all rooms together",
+        "warm by chance: what an LRU cache as large as one pool keeps; with affinity: as large as all pools together",
     ] {
         let _infallible = writeln!(page.text, "  {line}");
     }
@@ -324,7 +325,7 @@ fn cells(name: &str, fleet: &Fleet) -> [String; 8] {
         grouped(fleet.gpus as f64),
         fleet
             .dollars_per_million_output
-            .map_or("no price".to_owned(), |dollars| format!("${dollars:.2}")),
+            .map_or_else(|| "no price".to_owned(), |dollars| format!("${dollars:.2}")),
     ]
 }
 
@@ -383,7 +384,7 @@ fn ms_fine(seconds: f64) -> String {
 }
 
 fn percent(share: f64) -> String {
-    format!("{} %", number((share * 1e4).round() / 100.0))
+    format!("{} %", number((share * 1e3).round() / 10.0))
 }
 
 /// Three significant digits, and all before the point.
@@ -399,6 +400,9 @@ fn three(value: f64) -> String {
 fn number(value: f64) -> String {
     if value.fract() == 0.0 || value.abs() >= 1e4 {
         return grouped(value);
+    }
+    if value.abs() >= 100.0 {
+        return format!("{value:.1}");
     }
     if value.abs() < 1e-3 {
         return format!("{value:.2e}");

@@ -45,9 +45,15 @@ pub fn resolve(
     let file = file.unwrap_or_default();
     let named = flags.clone().over(&file);
     let preset = named.preset.as_deref().map(presets::preset).transpose()?;
-    let model_name = named.model.as_deref().or(preset.map(|preset| preset.model));
+    let model_name = named
+        .model
+        .as_deref()
+        .or_else(|| preset.map(|preset| preset.model));
     let model = model_name.map(presets::model).transpose()?;
-    let gpu_name = named.gpu.as_deref().or(preset.map(|preset| preset.gpu));
+    let gpu_name = named
+        .gpu
+        .as_deref()
+        .or_else(|| preset.map(|preset| preset.gpu));
     let gpu = gpu_name.map(presets::gpu).transpose()?;
 
     let mut layers = vec![("flag".to_owned(), flags)];

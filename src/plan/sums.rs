@@ -307,8 +307,9 @@ impl Sums {
         let popularity = Popularity::zipf(inputs.prefixes, inputs.skew, inputs.copies());
         let left = inputs.prompt_tokens - shared + inputs.output_tokens;
         let warm = |capacity| inputs.warm_share * popularity.hit_share(left, shared, capacity);
-        let by_chance = warm(room_tokens);
-        let affinity = work.smallest(|n| warm(n as f64 * room_tokens).max(by_chance));
+        // The whole pool: what runs is what was used last, so it is among the requests since.
+        let by_chance = warm(pool_tokens);
+        let affinity = work.smallest(|n| warm(n as f64 * pool_tokens).max(by_chance));
         let set_tokens = prefix_copies as f64 * shared;
         Ok(Self {
             prefill_per_token_s: per_token,

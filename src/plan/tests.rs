@@ -193,7 +193,7 @@ fn json_has_the_figures_and_says_where_inputs_come_from() {
     assert_eq!(from("tflops"), "GPU h200");
     assert_eq!(from("parameters"), "model llama-3.3-70b-fp8");
     assert_eq!(from("tensor_parallel"), format!("preset {REFERENCE}"));
-    assert_eq!(from("mfu"), "assumed");
+    assert_eq!(from("mfu"), format!("preset {REFERENCE}"));
     assert_eq!(from("kv_bytes_per_token"), "worked out");
 }
 
@@ -210,7 +210,7 @@ fn the_flags_are_a_command_line() {
     let error = crate::plan::run(args).unwrap_err().to_string();
     assert_eq!(
         error,
-        "rate must be between 0.000001 and 10000000 (PER_SECOND), not -1"
+        "rate must be between 0.000001 and 10000000 a second, not -1"
     );
 }
 

@@ -133,13 +133,13 @@ fn notes(inputs: &Inputs, sums: &Sums) -> Vec<String> {
             sums.affinity.replicas,
         ));
     }
-    let all_room = sums.affinity.replicas as f64 * sums.room_tokens;
-    if inputs.shared_tokens > 0.0 && sums.set_tokens > all_room {
+    let pools = sums.affinity.replicas as f64 * sums.pool_tokens;
+    if inputs.shared_tokens > 0.0 && sums.set_tokens > pools {
         notes.push(format!(
-            "the set is too large for all pools together ({:.0} tokens, room for {:.0} on {} replicas): about {:.0} % of \
+            "the set is too large for all pools together ({:.1} million tokens, {:.1} million on {} replicas): about {:.0} % of \
              requests find their prefix instead of {:.0} %",
-            sums.set_tokens,
-            all_room,
+            sums.set_tokens / 1e6,
+            pools / 1e6,
             sums.affinity.replicas,
             sums.affinity.warm_share * 100.0,
             inputs.warm_share * 100.0,

@@ -194,3 +194,62 @@ fn the_engine_has_the_plans_constants() {
     assert!((step - sums.decode_step_s).abs() < 1e-8, "{step}");
     assert!(crate::engine::model::Model::new(engine).is_ok());
 }
+
+fn planned_from(trace: &std::path::Path) -> String {
+    use clap::{Args as _, FromArgMatches as _};
+    let command = crate::plan::Args::augment_args(clap::Command::new("plan"));
+    let matches = command.get_matches_from(["plan", "--trace", trace.to_str().unwrap()]);
+    let args = crate::plan::Args::from_arg_matches(&matches).unwrap();
+    let measured = crate::plan::measured(&args.trace).unwrap();
+    planned(reference(), None, measured.as_ref(), false).unwrap()
+}
+
+#[test]
+fn a_trace_takes_the_place_of_assumptions_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.jsonl");
+    // Two prefixes of 4 blocks, each request with one block of its own.
+    let rows: String = (0..100)
+        .map(|n| {
+            let prefix = (n % 2) * 10;
+            format!(
+                "{{\"timestamp\": {}, \"input_length\": 2560, \"output_length\": 50, \"hash_ids\": [{}, {}, {}, {}, {}]}}\n",
+                n * 250, prefix, prefix + 1, prefix + 2, prefix + 3, 100 + n
+            )
+        })
+        .collect();
+    std::fs::write(&path, rows).unwrap();
+    let text = planned_from(&path);
+    let line = |what: &str| {
+        let line = text
+            .lines()
+            .find(|line| line.trim_start().starts_with(what));
+        line.unwrap_or_default()
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    assert_eq!(line("rate "), "rate 4 a second trace");
+    assert_eq!(line("shared_tokens"), "shared_tokens 2,048 tokens trace");
+    assert_eq!(line("prefixes "), "prefixes 2 trace");
+    assert_eq!(line("warm_share"), "warm_share 0.98 trace");
+    assert_eq!(
+        line("utilisation"),
+        format!("utilisation 0.65 preset {REFERENCE}")
+    );
+    assert!(text.contains("Measured in the trace"), "{text}");
+    assert!(text.contains("of 100 requests"), "{text}");
+}
+
+#[test]
+fn the_mooncake_conversations_are_measured() {
+    let Some(shared) = std::env::var_os("WARMPATH_SHARED") else {
+        println!("left out: WARMPATH_SHARED does not name the shared folder");
+        return;
+    };
+    let path = std::path::Path::new(&shared).join("data/traces/mooncake/conversation_trace.jsonl");
+    let text = planned_from(&path);
+    println!("{text}");
+    assert!(text.contains("of 12,031 requests"), "{text}");
+    assert!(text.contains("Verdict"), "{text}");
+}
