@@ -50,7 +50,11 @@ pub const ALL: &[&str] = &[
 ];
 
 /// Variants of the rule that serves, for the study; not in tables of all.
-pub const VARIANTS: &[&str] = &["least-prefill-step", "least-prefill-latency"];
+pub const VARIANTS: &[&str] = &[
+    "least-prefill-step",
+    "least-prefill-others",
+    "least-prefill-latency",
+];
 
 /// What a rule may know of the fleet when it is made.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -106,6 +110,7 @@ pub fn by_name(name: &str, context: &Context) -> Result<Box<dyn Policy>, Unknown
         "dynamo" => Box::new(dynamo::Dynamo::new(context)),
         "lmetric" => Box::new(lmetric::LMetric),
         "least-prefill-step" => Box::new(DecodeAware::new(context, Term::Step)),
+        "least-prefill-others" => Box::new(DecodeAware::new(context, Term::Others)),
         "least-prefill-latency" => Box::new(DecodeAware::new(context, Term::Latency)),
         _ => {
             return Err(UnknownPolicy {

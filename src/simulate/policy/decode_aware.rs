@@ -7,6 +7,9 @@
 //! - *step*: how long until the first token? `queued + uncached` take at least one step and one more for every full
 //!   budget, and every step carries the decoding that is there:
 //!   `cost = queued + uncached + (1 + (queued + uncached) / budget) · (W + K · C)`.
+//! - *others*: how much later are first tokens and the tokens of those that decode? Each computed token delays this
+//!   request once, and the `n` that are in flight there once each:
+//!   `cost = queued + uncached · (1 + n)`.
 //! - *latency*: how much later do all requests end, this one and those already there? Its prefill delays itself and the
 //!   `n` that decode beside it; its `o` output tokens each wait for all contexts there, and each makes the others wait for
 //!   its own context of `c` tokens:
@@ -20,6 +23,7 @@ use crate::routing::router::{Decision, Refusal};
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Term {
     Step,
+    Others,
     Latency,
 }
 
@@ -42,7 +46,7 @@ impl DecodeAware {
     fn cost(&self, asked: &Asked<'_>, seen: &Seen) -> f64 {
         let decode = self.context.decode;
         let (queued, uncached) = (seen.queued as f64, uncached(asked, seen) as f64);
-        let context = seen.context as f64;
+        let (context, others) = (seen.context as f64, f64::from(seen.in_flight));
         match self.term {
             Term::Step => {
                 let work = queued + uncached;
@@ -51,8 +55,8 @@ impl DecodeAware {
                 let step = if seen.in_flight > 0 { decode.step } else { 0.0 };
                 work + steps * (step + decode.context_token * context)
             }
+            Term::Others => queued + uncached * (1.0 + others),
             Term::Latency => {
-                let others = f64::from(seen.in_flight);
                 let own = asked.prepared.prompt.get() as f64;
                 let output = self.outputs.0 as f64 / self.outputs.1.max(1) as f64;
                 queued
