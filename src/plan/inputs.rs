@@ -162,7 +162,7 @@ fn kv_bytes(given: &Given) -> Result<f64, InputsError> {
 impl TryFrom<Given> for Inputs {
     type Error = InputsError;
 
-    /// Names in it are not looked up: [`resolve`] does that.
+    /// Names in it are not looked up: [`super::resolve()`] does that.
     fn try_from(given: Given) -> Result<Self, InputsError> {
         const MODEL: &str = "name a model";
         const GPU: &str = "name a GPU";
