@@ -113,28 +113,22 @@ fn loss(pairs: &[(Interval, Interval)]) -> f64 {
     sum / (3 * pairs.len().max(1)) as f64
 }
 
-/// Mean distance between the requests running as recorded (seconds from the start, requests) and as replayed, over the
-/// mean of the recorded ones.
-pub(super) fn running(recorded: &[(f64, f64)], replay: &Replay) -> f64 {
-    let at = |second: f64| {
-        let steps = &replay.running;
-        let next = steps.partition_point(|(end, _)| end.as_secs_f64() <= second);
-        let before = next.checked_sub(1).and_then(|at| steps.get(at));
-        before.map_or(0.0, |&(_, running)| running as f64)
-    };
-    let apart: f64 = recorded
-        .iter()
-        .map(|&(t, running)| (at(t) - running).abs())
-        .sum();
-    let all: f64 = recorded.iter().map(|(_, running)| running).sum();
-    apart / all.max(1.0)
-}
-
 impl Replay {
     /// Mean distance between the requests running as recorded (seconds from the start, requests) and as replayed, over
     /// the mean of the recorded ones.
     pub fn running_error(&self, recorded: &[(f64, f64)]) -> f64 {
-        running(recorded, self)
+        let at = |second: f64| {
+            let steps = &self.running;
+            let next = steps.partition_point(|(end, _)| end.as_secs_f64() <= second);
+            let before = next.checked_sub(1).and_then(|at| steps.get(at));
+            before.map_or(0.0, |&(_, running)| running as f64)
+        };
+        let apart: f64 = recorded
+            .iter()
+            .map(|&(t, running)| (at(t) - running).abs())
+            .sum();
+        let all: f64 = recorded.iter().map(|(_, running)| running).sum();
+        apart / all.max(1.0)
     }
 }
 
