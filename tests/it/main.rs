@@ -68,5 +68,7 @@ mod golden_requests;
 mod golden_templates;
 // Tokenizers against vectors made elsewhere.
 mod golden_tokenizers;
+// What the simulator shows of the policies.
+mod simulate;
 // The simulated engine's times against measured runs of vLLM.
 mod simulate_calibration;

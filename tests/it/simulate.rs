@@ -13,7 +13,7 @@ use warmpath::simulate::outcome::Outcome;
 use warmpath::simulate::parallel;
 use warmpath::simulate::policy;
 use warmpath::simulate::scenario::Scenario;
-use warmpath::simulate::workload::{Distribution, Generated, Loop, Spec};
+use warmpath::simulate::workload::{Generated, Loop, Spec};
 
 /// Blocks of 64 tokens: the same decisions at a quarter of the work.
 const BLOCK: u32 = 64;
@@ -57,8 +57,14 @@ fn the_reference_load_needs_no_more_replicas_than_its_sums_say_nor_one_more_than
     assert!(ours <= 22, "{ours} replicas");
     // Whoever needs two fewer would be better by more than one.
     let fewer = ours - 2;
-    let others: Vec<&str> = policy::ALL.iter().copied().filter(|&name| name != "least-prefill").collect();
-    let outcomes = parallel::each(&others, parallel::cores(), |name| run(&scenario, name, fewer));
+    let others: Vec<&str> = policy::ALL
+        .iter()
+        .copied()
+        .filter(|&name| name != "least-prefill")
+        .collect();
+    let outcomes = parallel::each(&others, parallel::cores(), |name| {
+        run(&scenario, name, fewer)
+    });
     println!("least-prefill needs {ours} replicas; on {fewer}, p90 of the time to first token:");
     for outcome in &outcomes {
         println!("{:>24} {:8.2} s", outcome.policy, outcome.ttft.p90);
@@ -86,7 +92,13 @@ fn under_plain_hashing_the_first_token_of_a_hot_customer_runs_away() {
     let scenario = reference(2_400, hot);
     let hashed = run(&scenario, "consistent-hash", 22);
     let ours = run(&scenario, "least-prefill", 22);
-    let of_hottest = |outcome: &Outcome| outcome.hot_prefixes.first().map(|hot| hot.ttft_p90).unwrap();
+    let of_hottest = |outcome: &Outcome| {
+        outcome
+            .hot_prefixes
+            .first()
+            .map(|hot| hot.ttft_p90)
+            .unwrap()
+    };
     // 6 requests a second, where a replica takes 3.3 at the utmost.
     assert!(of_hottest(&hashed) > 10.0, "{}", of_hottest(&hashed));
     assert!(of_hottest(&ours) < 1.0, "{}", of_hottest(&ours));
@@ -106,11 +118,17 @@ fn owners_of_a_hot_prefix_grow_in_proportion_to_its_rate() {
     let seen = [0.1, 0.2, 0.4].map(owners);
     for (rate, owners, least) in seen {
         println!("{rate:.1} requests a second: {owners:.1} owners");
-        assert!(owners >= least.min(1.0), "{rate}: {owners} cannot serve them");
+        assert!(
+            owners >= least.min(1.0),
+            "{rate}: {owners} cannot serve them"
+        );
     }
     let [(_, few, _), _, (_, many, _)] = seen;
     let growth = many / few;
-    assert!((2.0..=8.0).contains(&growth), "four times the rate, {growth:.1} times the owners");
+    assert!(
+        (2.0..=8.0).contains(&growth),
+        "four times the rate, {growth:.1} times the owners"
+    );
 }
 
 #[test]
@@ -141,22 +159,10 @@ fn equal_seeds_give_equal_results_and_others_do_not() {
         let json = |scenario: &Scenario| serde_json::to_string(&run(scenario, name, 6)).unwrap();
         let first = json(&scenario);
         assert_eq!(first, json(&scenario), "{name}");
-        let other = Scenario { seed: 2, ..scenario.clone() };
+        let other = Scenario {
+            seed: 2,
+            ..scenario.clone()
+        };
         assert_ne!(first, json(&other), "{name}");
     }
-}
-
-/// A warm prompt against a queue of unshared ones: at which queue does the next request leave the warm replica?
-#[test]
-fn the_spill_threshold_is_the_tokens_that_a_hit_saves() {
-    // 60 requests of 100 tokens and the shared 6,000, all at once on a fleet of two of which one is warm: the warm one
-    // takes them until its queue is as long as what a hit saves there.
-    let burst = |shared: u32| {
-        let scenario = reference(1, |load| {
-            load.rate = 0.001;
-            load.prefixes.tokens = Distribution::Fixed(f64::from(shared));
-        });
-        scenario
-    };
-    let _ = burst(6_000);
 }

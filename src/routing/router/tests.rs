@@ -245,6 +245,25 @@ fn the_owner_of_a_warm_prefix_wins_until_its_queue_costs_more_than_the_hit_saves
 }
 
 #[test]
+fn the_spill_threshold_is_the_saved_tokens_within_one_block() {
+    for warm in [160_u32, 1_600, 6_000] {
+        let prompt = joined(&[&tokens(1, warm as usize), &tokens(2, 2_000)]);
+        let leaves = (0..=warm + 64).step_by(16).find(|&queued| {
+            let mut pool = Pool::new(2);
+            pool.store(0, &tokens(1, warm as usize), 0);
+            let _held = (queued > 0).then(|| pool.pick_on(0, &tokens(3, queued as usize)));
+            pool.pick(&prompt).id == pool.ids[1]
+        });
+        let leaves = leaves.expect("a queue beyond the hit is left");
+        let saved = warm / 16 * 16;
+        assert!(
+            leaves.abs_diff(saved) <= 16,
+            "{saved} tokens saved, left at a queue of {leaves}"
+        );
+    }
+}
+
+#[test]
 fn a_hot_prefix_gains_owners_under_load_and_only_then() {
     let mut pool = Pool::new(8);
     let hot = tokens(1, 4_000);
