@@ -60,6 +60,8 @@ mod golden_captures;
 mod golden_cache;
 // Conversions of bodies to chats, against those of vLLM's releases.
 mod golden_conversions;
+// Traces of real traffic, replayed by the simulator.
+mod simulate_traces;
 // Reads the data that is shared between projects and too big, or not free enough, to carry.
 mod golden_data;
 // Recorded bodies of real clients.
