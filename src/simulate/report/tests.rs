@@ -1,5 +1,9 @@
 //! What the table, the JSON and the page hold for outcomes of all sizes.
 
+mod numbers;
+mod page;
+mod progress;
+
 use serde_json::Value;
 
 use super::{Setup, html, json, markdown, table};

@@ -1,5 +1,11 @@
 //! Outcomes as thirteen policies might have them: made by formulas, of the size of a real run.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "figures of a sample are small and not negative"
+)]
+
 use warmpath::simulate::outcome::{Course, HotPrefix, Outcome, Quantiles};
 use warmpath::simulate::report::Setup;
 

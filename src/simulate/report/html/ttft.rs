@@ -56,7 +56,7 @@ pub(super) fn push_glance(page: &mut String, outcomes: &[Outcome]) {
             ),
         );
     }
-    page.push_str("</g>\n");
+    page.push_str("</g>\n<text class=\"title\" x=\"100%\" y=\"100%\" dy=\"34\">TTFT</text>\n");
     for (row, (series, outcome)) in answered.iter().enumerate() {
         let y = row * ROW + ROW / 2;
         let [p50, p90, p99] = [outcome.ttft.p50, outcome.ttft.p90, outcome.ttft.p99]
