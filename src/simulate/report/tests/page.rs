@@ -45,15 +45,17 @@ fn check(page: &str) -> Result<(), String> {
 /// Splits behind the tag, whose attribute values may hold anything but quotes and `<`.
 fn end_of_tag(text: &str) -> Result<(&str, &str), String> {
     let mut quoted = false;
-    for (place, character) in text.char_indices() {
-        match character {
-            '"' => quoted = !quoted,
-            '<' => return Err(format!("< in a tag: {}", &text[..place])),
-            '>' if !quoted => return Ok((&text[..place], &text[place + 1..])),
-            _ => {}
-        }
+    let end = text.find(|character| {
+        quoted ^= character == '"';
+        character == '<' || (character == '>' && !quoted)
+    });
+    let (tag, rest) = end
+        .and_then(|end| text.split_at_checked(end))
+        .ok_or("a tag without end")?;
+    match rest.strip_prefix('>') {
+        Some(rest) => Ok((tag, rest)),
+        None => Err(format!("< in a tag: {tag}")),
     }
-    Err("a tag without end".to_owned())
 }
 
 #[test]
