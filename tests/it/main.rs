@@ -40,6 +40,8 @@ mod check;
 mod gateway;
 // The whole on one machine, as `warmpath demo` runs it.
 mod demo;
+// The simulator's page, in a real browser.
+mod simulate_report;
 
 // --- The whole path: engines, picker and a real Envoy.
 

@@ -88,10 +88,12 @@ pub(super) fn clock(seconds: u64) -> String {
 
 /// Writes a share of 0 to 1 in per cent.
 pub(super) fn percent(share: f64) -> String {
-    if share.is_finite() {
-        format!("{:.1} %", share * 100.0)
+    let percent = share * 100.0;
+    if percent.is_finite() && percent.abs() < 1000.0 {
+        format!("{percent:.1} %")
     } else {
-        NONE.to_owned()
+        // No share at all, but it must not fill the line.
+        significant(percent)
     }
 }
 

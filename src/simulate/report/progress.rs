@@ -10,8 +10,9 @@ use super::text::plain;
 const REDRAW: Duration = Duration::from_millis(100);
 /// A log should not fill with it.
 const LINE: Duration = Duration::from_secs(10);
-/// The bar's characters.
+/// The bar's characters, where there is room for them.
 const BAR: u64 = 24;
+const SHORTEST_BAR: u64 = 5;
 /// A longer line wraps on a common terminal, and what is wrapped is not written over.
 const COLUMNS: usize = 79;
 
@@ -87,34 +88,39 @@ impl<W: Write> Progress<W> {
 
     fn line(&self, done: u64, now: Instant, ended: bool) -> String {
         let elapsed = now.saturating_duration_since(self.started);
-        let rate = done as f64 / elapsed.as_secs_f64().max(1e-9);
-        let mut line = self.label.clone();
-        if let Some(total) = self.total.filter(|_| !ended) {
-            let reached = done.min(total);
-            if self.is_terminal {
-                // u128, because a product of two counts may not fit.
-                let filled =
-                    u64::try_from(u128::from(reached) * u128::from(BAR) / u128::from(total))
-                        .unwrap_or(BAR);
-                let bar: String = (0..BAR)
-                    .map(|place| if place < filled { '█' } else { '░' })
-                    .collect();
-                line.push_str(&format!(" {bar}"));
-            }
-            line.push_str(&format!(" {:.0} %", reached as f64 * 100.0 / total as f64));
+        let total = self.total.filter(|_| !ended);
+        let mut said = String::new();
+        if let Some(total) = total {
+            let percent = done.min(total) as f64 * 100.0 / total as f64;
+            said.push_str(&format!(" {percent:.0} %"));
         }
-        line.push_str(&format!(" {} requests", grouped(&done.to_string())));
+        said.push_str(&format!(" {} requests", grouped(&done.to_string())));
         if !elapsed.is_zero() {
-            line.push_str(&format!(", {}/s", significant(rate)));
+            let rate = done as f64 / elapsed.as_secs_f64();
+            said.push_str(&format!(", {}/s", significant(rate)));
         }
-        line.push_str(&format!(", {}", clock(elapsed.as_secs())));
-        let left = self.total.filter(|_| !ended && done > 0).map(|total| {
-            let seconds = total.saturating_sub(done) as f64 / rate;
-            Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+        said.push_str(&format!(", {}", clock(elapsed.as_secs())));
+        if let Some(total) = total.filter(|_| done > 0 && !elapsed.is_zero()) {
+            let left = elapsed.as_secs_f64() * total.saturating_sub(done) as f64 / done as f64;
+            let left = Duration::try_from_secs_f64(left).unwrap_or(Duration::MAX);
+            said.push_str(&format!(", {} left", clock(left.as_secs())));
+        }
+        let bar = total.filter(|_| self.is_terminal).map(|total| {
+            let room =
+                COLUMNS.saturating_sub(self.label.chars().count() + said.chars().count() + 1);
+            bar(done, total, room as u64)
         });
-        if let Some(left) = left.filter(|_| !elapsed.is_zero()) {
-            line.push_str(&format!(", {} left", clock(left.as_secs())));
-        }
-        line
+        format!("{}{}{said}", self.label, bar.unwrap_or_default())
     }
+}
+
+/// A bar for what is done of the total, in at most `room` characters; nothing where it would be too short to read.
+fn bar(done: u64, total: u64, room: u64) -> String {
+    let length = BAR.min(room);
+    if length < SHORTEST_BAR {
+        return String::new();
+    }
+    let filled = u128::from(done.min(total)) * u128::from(length) / u128::from(total.max(1));
+    let bar = (0..u128::from(length)).map(|place| if place < filled { '█' } else { '░' });
+    [' '].into_iter().chain(bar).collect()
 }

@@ -1,5 +1,11 @@
 //! Outcomes as thirteen policies might have them: made by formulas, of the size of a real run.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "figures of a sample are small and not negative"
+)]
+
 use warmpath::simulate::outcome::{Course, HotPrefix, Outcome, Quantiles};
 use warmpath::simulate::report::Setup;
 
@@ -31,23 +37,38 @@ pub(super) fn setup() -> Setup {
     Setup {
         title: "Reference load: 40 requests a second, 200 prefixes with Zipf skew 1.1".to_owned(),
         lines: vec![
-            line("workload", "generated, Poisson, 8,000-token prompts sharing 6,000, 300 output tokens"),
+            line(
+                "workload",
+                "generated, Poisson, 8,000-token prompts sharing 6,000, 300 output tokens",
+            ),
             line("loop", "open: by timestamp"),
-            line("fleet", "22 replicas, 558,124-token pools, 16,384 tokens a step"),
+            line(
+                "fleet",
+                "22 replicas, 558,124-token pools, 16,384 tokens a step",
+            ),
             line("delays", "events 5 ms, reports 200 ms"),
             line("seed", "7"),
             line("warmpath", "0.1.0"),
         ],
-        notes: vec!["Engines are modelled: docs/policies.md has the model's error against measured runs.".to_owned()],
+        notes: vec![
+            "Engines are modelled: docs/policies.md has the model's error against measured runs."
+                .to_owned(),
+        ],
     }
 }
 
 pub(super) fn outcomes() -> Vec<Outcome> {
     let mut rng = fastrand::Rng::with_seed(7);
-    POLICIES.iter().map(|policy| outcome(policy, &mut rng)).collect()
+    POLICIES
+        .iter()
+        .map(|policy| outcome(policy, &mut rng))
+        .collect()
 }
 
-fn outcome(&(name, median, spread, cached, unevenness, owners): &(&str, f64, f64, f64, f64, f64), rng: &mut fastrand::Rng) -> Outcome {
+fn outcome(
+    &(name, median, spread, cached, unevenness, owners): &(&str, f64, f64, f64, f64, f64),
+    rng: &mut fastrand::Rng,
+) -> Outcome {
     let quantile = |z: f64| median * (spread * z).exp();
     let runs_away = unevenness > 1.0;
     Outcome {
@@ -63,8 +84,20 @@ fn outcome(&(name, median, spread, cached, unevenness, owners): &(&str, f64, f64
             p99: quantile(2.3263),
             max: quantile(4.0),
         },
-        tpot: Quantiles { mean: 0.031 + unevenness * 0.004, p50: 0.031, p90: 0.035, p99: 0.04, max: 0.1 },
-        latency: Quantiles { mean: 10.0, p50: 9.8, p90: 12.0, p99: 15.0, max: 40.0 },
+        tpot: Quantiles {
+            mean: 0.031 + unevenness * 0.004,
+            p50: 0.031,
+            p90: 0.035,
+            p99: 0.04,
+            max: 0.1,
+        },
+        latency: Quantiles {
+            mean: 10.0,
+            p50: 9.8,
+            p90: 12.0,
+            p99: 15.0,
+            max: 40.0,
+        },
         requests_per_second: 40.0,
         output_tokens_per_second: 11_980.0 - unevenness * 120.0,
         cached_share: cached,
@@ -81,7 +114,9 @@ fn outcome(&(name, median, spread, cached, unevenness, owners): &(&str, f64, f64
                 HotPrefix {
                     prefix: u64::from(rank) + 100,
                     per_second: rate,
-                    owners: (0..INTERVALS).map(|_| whole(mean + rng.f64() * 1.6 - 0.8).clamp(1, REPLICAS as u32)).collect(),
+                    owners: (0..INTERVALS)
+                        .map(|_| whole(mean + rng.f64() * 1.6 - 0.8).clamp(1, REPLICAS as u32))
+                        .collect(),
                     ttft_mean: median,
                     ttft_p90: quantile(1.2816),
                 }
@@ -105,18 +140,37 @@ fn course(median: f64, cached: f64, unevenness: f64, rng: &mut fastrand::Rng) ->
     let mut course = Course::default();
     for interval in 0..INTERVALS {
         let passed = interval as f64 / INTERVALS as f64;
-        course.seconds.push((passed + 1.0 / INTERVALS as f64) * SECONDS);
-        course.cached_share.push((cached * (1.0 - (-passed * 20.0).exp()) + rng.f64() * 0.03) as f32);
-        let growth = if unevenness > 1.0 { 1.0 + passed * 12.0 } else { 1.0 };
-        course.ttft.push((median * growth * (1.0 + rng.f64() * 0.3)) as f32);
+        course
+            .seconds
+            .push((passed + 1.0 / INTERVALS as f64) * SECONDS);
+        course
+            .cached_share
+            .push((cached * (1.0 - (-passed * 20.0).exp()) + rng.f64() * 0.03) as f32);
+        let growth = if unevenness > 1.0 {
+            1.0 + passed * 12.0
+        } else {
+            1.0
+        };
+        course
+            .ttft
+            .push((median * growth * (1.0 + rng.f64() * 0.3)) as f32);
     }
     for replica in 0..REPLICAS {
         let hot = if replica == 7 { unevenness } else { 0.0 };
         let load = |passed: f64, rng: &mut fastrand::Rng| {
-            (18.0 * (1.0 + hot * 10.0 * passed + (rng.f64() - 0.5) * (0.2 + unevenness.min(0.8) * 1.6))).max(0.0)
+            (18.0
+                * (1.0
+                    + hot * 10.0 * passed
+                    + (rng.f64() - 0.5) * (0.2 + unevenness.min(0.8) * 1.6)))
+                .max(0.0)
         };
-        let in_flight: Vec<f32> = (0..INTERVALS).map(|at| load(at as f64 / INTERVALS as f64, rng).round() as f32).collect();
-        let queued = in_flight.iter().map(|requests| (requests - 17.0).max(0.0) * 2_000.0).collect();
+        let in_flight: Vec<f32> = (0..INTERVALS)
+            .map(|at| load(at as f64 / INTERVALS as f64, rng).round() as f32)
+            .collect();
+        let queued = in_flight
+            .iter()
+            .map(|requests| (requests - 17.0).max(0.0) * 2_000.0)
+            .collect();
         course.in_flight.push(in_flight);
         course.queued_tokens.push(queued);
     }

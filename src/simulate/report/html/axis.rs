@@ -6,6 +6,10 @@ use crate::simulate::report::numbers::{round_time, short};
 pub(super) const LEAST_SHARE: f64 = 0.01;
 pub(super) const GREATEST_SHARE: f64 = 0.999;
 
+/// What an axis reaches: beyond, steps and ratios are no longer numbers, and no run has such values.
+const LEAST: f64 = 1e-9;
+const GREATEST: f64 = 1e15;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scale {
     Linear,
@@ -31,8 +35,8 @@ pub(super) struct Axis {
 impl Axis {
     /// From zero to the greatest of the values, in steps of 1, 2 or 5.
     pub(super) fn linear(title: &str, greatest: f64, steps: f64) -> Self {
-        let high = if greatest.is_finite() && greatest > 0.0 {
-            greatest
+        let high = if greatest > 0.0 {
+            greatest.clamp(LEAST, GREATEST)
         } else {
             1.0
         };
@@ -102,8 +106,8 @@ impl Axis {
     ) -> Self {
         let (mut low, mut high) = (f64::INFINITY, 0.0_f64);
         for value in values.filter(|value| value.is_finite() && *value > 0.0) {
-            low = low.min(value);
-            high = high.max(value);
+            low = low.min(value.clamp(LEAST, GREATEST));
+            high = high.max(value.clamp(LEAST, GREATEST));
         }
         if high <= 0.0 {
             (low, high) = (0.1, 1.0);
@@ -112,7 +116,6 @@ impl Axis {
         if high < low * 2.0 {
             (low, high) = (low / 1.5, high * 1.5);
         }
-        (low, high) = (low.max(1e-300), high.min(1e300));
         let decades = (high / low).log10();
         let every = (decades / 6.0).ceil().max(1.0);
         let (mut ticks, mut minor) = (Vec::new(), Vec::new());

@@ -123,7 +123,7 @@ pub(super) fn push_owners_course(page: &mut String, outcomes: &[Outcome], second
             .collect();
         let plot = Plot {
             x,
-            y: Axis::linear("owners", f64::from(most.max(1)), 4.0),
+            y: Axis::linear("owners", f64::from(most.max(1)) * 1.08, 4.0),
             label: format!(
                 "owners of the hottest prefixes over the run, {}",
                 outcome.policy

@@ -27,15 +27,15 @@ impl Levels {
             .flatten()
             .flatten()
             .copied()
-            .filter(|value| *value > 0.0)
+            .filter(|value| *value > 0.0 && value.is_finite())
             .collect();
         values.sort_by(f64::total_cmp);
         let (Some(low), Some(high)) = (values.get(values.len() / 10), values.last()) else {
             return Self(Vec::new());
         };
         let ratio = (high / low).powf(1.0 / LEVELS as f64);
-        let mut borders: Vec<f64> = (0..LEVELS as i32)
-            .map(|level| two_digits(low * ratio.powi(level)))
+        let mut borders: Vec<f64> = (0..LEVELS)
+            .map(|level| two_digits(low * ratio.powf(level as f64)))
             .collect();
         borders.dedup();
         Self(borders)

@@ -56,25 +56,29 @@ pub(super) fn push_glance(page: &mut String, outcomes: &[Outcome]) {
             ),
         );
     }
-    page.push_str("</g>\n");
+    page.push_str("</g>\n<text class=\"title\" x=\"100%\" y=\"100%\" dy=\"34\">TTFT</text>\n");
     for (row, (series, outcome)) in answered.iter().enumerate() {
-        let y = row * ROW + ROW / 2;
-        let [p50, p90, p99] = [outcome.ttft.p50, outcome.ttft.p90, outcome.ttft.p99]
-            .map(|value| axis.place(value) * 100.0);
-        put(
-            page,
-            format_args!(
-                "<g class=\"row s{series} c{series}\"><title>{}</title><text class=\"name\" y=\"{y}\" x=\"-10\" dy=\"4\">{}</text><line x1=\"{p50:.2}%\" x2=\"{p99:.2}%\" y1=\"{y}\" y2=\"{y}\"/><line class=\"end\" x1=\"{p50:.2}%\" x2=\"{p50:.2}%\" y1=\"{}\" y2=\"{}\"/><line class=\"end\" x1=\"{p99:.2}%\" x2=\"{p99:.2}%\" y1=\"{}\" y2=\"{}\"/><circle cx=\"{p90:.2}%\" cy=\"{y}\" r=\"5\"/></g>\n",
-                escaped(&says(outcome)),
-                escaped(&outcome.policy),
-                y - 4,
-                y + 4,
-                y - 4,
-                y + 4
-            ),
-        );
+        push_row(page, &axis, row, *series, outcome);
     }
     page.push_str("</svg></div></section>\n");
+}
+
+fn push_row(page: &mut String, axis: &Axis, row: usize, series: usize, outcome: &Outcome) {
+    let y = row * ROW + ROW / 2;
+    let [p50, p90, p99] = [outcome.ttft.p50, outcome.ttft.p90, outcome.ttft.p99]
+        .map(|value| axis.place(value) * 100.0);
+    put(
+        page,
+        format_args!(
+            "<g class=\"row s{series} c{series}\"><title>{}</title><text class=\"name\" y=\"{y}\" x=\"-10\" dy=\"4\">{}</text><line x1=\"{p50:.2}%\" x2=\"{p99:.2}%\" y1=\"{y}\" y2=\"{y}\"/><line class=\"end\" x1=\"{p50:.2}%\" x2=\"{p50:.2}%\" y1=\"{}\" y2=\"{}\"/><line class=\"end\" x1=\"{p99:.2}%\" x2=\"{p99:.2}%\" y1=\"{}\" y2=\"{}\"/><circle cx=\"{p90:.2}%\" cy=\"{y}\" r=\"5\"/></g>\n",
+            escaped(&says(outcome)),
+            escaped(&outcome.policy),
+            y - 4,
+            y + 4,
+            y - 4,
+            y + 4
+        ),
+    );
 }
 
 fn says(outcome: &Outcome) -> String {
