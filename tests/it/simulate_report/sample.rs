@@ -72,6 +72,7 @@ fn outcome(
     let quantile = |z: f64| median * (spread * z).exp();
     let runs_away = unevenness > 1.0;
     Outcome {
+        goal_met: None,
         policy: name.to_owned(),
         replicas: REPLICAS,
         seconds: SECONDS,
