@@ -3,7 +3,8 @@
 //! Cells of one level are one path and neighbours in a row are one rectangle: 13 maps of 20 replicas and 60 intervals
 //! take about 100 KB instead of a megabyte.
 
-use super::axis::{Axis, run_axis};
+use super::axis::run_axis;
+use super::plot::{push_labels_below, thinned};
 use super::{escaped, put};
 use crate::simulate::outcome::Outcome;
 use crate::simulate::report::numbers::short;
@@ -92,7 +93,18 @@ pub(super) fn push_maps(
             ),
         );
     }
-    page.push_str("</p>\n<div class=\"panels\">\n");
+    page.push_str("</p>\n");
+    let most = outcomes.iter().map(|outcome| of(outcome).len()).max();
+    if let Some(most) = most.filter(|most| *most > MOST_ROWS) {
+        put(
+            page,
+            format_args!(
+                "<p class=\"say\">A row shows the fullest of {} neighbouring replicas.</p>\n",
+                most.div_ceil(MOST_ROWS)
+            ),
+        );
+    }
+    page.push_str("<div class=\"panels\">\n");
     for (series, (outcome, map)) in outcomes.iter().zip(&maps).enumerate() {
         push_map(page, series, outcome, map, &levels, title);
     }
@@ -139,7 +151,7 @@ fn push_map(
         }
     }
     page.push_str("</svg>\n<g class=\"ticks\">");
-    push_time_ticks(page, &axis);
+    push_labels_below(page, &axis);
     put(
         page,
         format_args!(
@@ -154,18 +166,6 @@ fn push_map(
             }
         ),
     );
-}
-
-fn push_time_ticks(page: &mut String, axis: &Axis) {
-    for (value, text) in &axis.ticks {
-        put(
-            page,
-            format_args!(
-                "<text x=\"{:.2}%\" y=\"100%\" dy=\"15\">{text}</text>",
-                axis.place(*value) * 100.0
-            ),
-        );
-    }
 }
 
 /// Rectangles of all cells of a level.
@@ -195,9 +195,7 @@ fn shrunk(replicas: &[Vec<f32>]) -> Vec<Vec<f64>> {
     replicas
         .chunks(every)
         .map(|group| {
-            let rows = group
-                .iter()
-                .map(|replica| super::plot::thinned(replica, MOST_COLUMNS));
+            let rows = group.iter().map(|replica| thinned(replica, MOST_COLUMNS));
             rows.reduce(|mut fullest, row| {
                 for (most, value) in fullest.iter_mut().zip(row) {
                     *most = most.max(value);

@@ -84,18 +84,7 @@ impl Plot {
                 escaped(&self.label)
             ),
         );
-        for &value in self
-            .x
-            .minor
-            .iter()
-            .chain(self.x.ticks.iter().map(|(value, _)| value))
-        {
-            let x = self.left(value);
-            put(
-                page,
-                format_args!("<line x1=\"{x:.2}%\" x2=\"{x:.2}%\" y1=\"0\" y2=\"100%\"/>"),
-            );
-        }
+        push_lines_down(page, &self.x);
         for &value in self
             .y
             .minor
@@ -109,16 +98,7 @@ impl Plot {
             );
         }
         page.push_str("</g>\n<g class=\"ticks\">");
-        for (value, text) in &self.x.ticks {
-            put(
-                page,
-                format_args!(
-                    "<text x=\"{:.2}%\" y=\"100%\" dy=\"16\">{}</text>",
-                    self.left(*value),
-                    escaped(text)
-                ),
-            );
-        }
+        push_labels_below(page, &self.x);
         for (value, text) in &self.y.ticks {
             put(
                 page,
@@ -162,6 +142,32 @@ impl Plot {
             mark = 'L';
         }
         path
+    }
+}
+
+/// A line for each tick of a horizontal axis, minor ones too.
+pub(super) fn push_lines_down(page: &mut String, axis: &Axis) {
+    let labelled = axis.ticks.iter().map(|(value, _)| value);
+    for value in axis.minor.iter().chain(labelled) {
+        let x = axis.place(*value) * 100.0;
+        put(
+            page,
+            format_args!("<line x1=\"{x:.2}%\" x2=\"{x:.2}%\" y1=\"0\" y2=\"100%\"/>"),
+        );
+    }
+}
+
+/// The labels of a horizontal axis.
+pub(super) fn push_labels_below(page: &mut String, axis: &Axis) {
+    for (value, text) in &axis.ticks {
+        let x = axis.place(*value) * 100.0;
+        put(
+            page,
+            format_args!(
+                "<text x=\"{x:.2}%\" y=\"100%\" dy=\"16\">{}</text>",
+                escaped(text)
+            ),
+        );
     }
 }
 

@@ -1,7 +1,7 @@
 //! The plots of the time to the first token: a glance at each policy, the whole distribution, its course.
 
 use super::axis::{Axis, GREATEST_SHARE, LEAST_SHARE, run_axis};
-use super::plot::{Curve, Plot};
+use super::plot::{Curve, Plot, push_labels_below, push_lines_down};
 use super::{escaped, put};
 use crate::simulate::outcome::Outcome;
 use crate::simulate::report::numbers::time;
@@ -35,27 +35,9 @@ pub(super) fn push_glance(page: &mut String, outcomes: &[Outcome]) {
             answered.len()
         ),
     );
-    for value in axis
-        .minor
-        .iter()
-        .chain(axis.ticks.iter().map(|(value, _)| value))
-    {
-        let x = axis.place(*value) * 100.0;
-        put(
-            page,
-            format_args!("<line x1=\"{x:.2}%\" x2=\"{x:.2}%\" y1=\"0\" y2=\"100%\"/>"),
-        );
-    }
+    push_lines_down(page, &axis);
     page.push_str("</g>\n<g class=\"ticks\">");
-    for (value, text) in &axis.ticks {
-        put(
-            page,
-            format_args!(
-                "<text x=\"{:.2}%\" y=\"100%\" dy=\"16\">{text}</text>",
-                axis.place(*value) * 100.0
-            ),
-        );
-    }
+    push_labels_below(page, &axis);
     page.push_str("</g>\n<text class=\"title\" x=\"100%\" y=\"100%\" dy=\"34\">TTFT</text>\n");
     for (row, (series, outcome)) in answered.iter().enumerate() {
         push_row(page, &axis, row, *series, outcome);
@@ -108,7 +90,7 @@ pub(super) fn push_distribution(page: &mut String, outcomes: &[Outcome]) {
         .flat_map(|curve| curve.points.iter().map(|(seconds, _)| *seconds));
     let plot = Plot {
         x: Axis::times("TTFT", times),
-        y: Axis::odds("requests answered sooner"),
+        y: Axis::odds("requests with a shorter TTFT"),
         label: format!(
             "distribution of the time to the first token, a curve for each of {} policies",
             outcomes.len()

@@ -102,6 +102,7 @@ fn a_map_of_a_great_fleet_shows_the_fullest_of_neighbours_and_stays_small() {
         .map(|replica| vec![if replica == 399 { 900.0 } else { 1.0 }; 1_000])
         .collect();
     let page = html(&[great], &setup());
+    assert!(page.contains("the fullest of 10 neighbouring replicas"));
     // Ten replicas are one row; the last row alone is of the highest level.
     assert!(page.contains("viewBox=\"0 0 59 40\""));
     assert!(page.contains("<path class=\"h7\" d=\"M0 39h59v1h-59z\"/>"));
