@@ -126,3 +126,6 @@ impl Trace {
         Recorded::new(self, recordings, seed)
     }
 }
+
+#[cfg(test)]
+mod tests;

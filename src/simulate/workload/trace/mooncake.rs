@@ -75,7 +75,7 @@ fn check(row: &Row, block: u32) -> Result<(), String> {
 /// Finds out which request goes on with which.
 ///
 /// A request goes on with the latest one of a conversation when it has all whole blocks of that one's prompt, and the
-/// last of these belongs to the conversation alone: it came up in it first. So a beginning that many share joins no
+/// last of these belongs to the conversation alone: it came up in it first, and is not the first of the prompt. So a beginning that many share joins no
 /// conversations, and a prompt that branches off earlier begins one of its own.
 struct Conversations<'a> {
     trace: &'a Trace,
@@ -137,7 +137,9 @@ impl<'a> Conversations<'a> {
             self.tips.remove(&tip);
         }
         let whole = (row.input_length / self.block) as usize;
-        let last = whole.checked_sub(1).and_then(|last| row.hash_ids.get(last));
+        // A first block may be everybody's, and nobody else's only for now.
+        let last = whole.checked_sub(1).filter(|last| *last > 0);
+        let last = last.and_then(|last| row.hash_ids.get(last));
         if let Some(last) = last
             && self.origin.get(last) == Some(&place)
         {
