@@ -53,6 +53,7 @@ pub const ALL: &[&str] = &[
 pub const VARIANTS: &[&str] = &[
     "least-prefill-step",
     "least-prefill-others",
+    "least-prefill-load",
     "least-prefill-latency",
 ];
 
@@ -111,6 +112,7 @@ pub fn by_name(name: &str, context: &Context) -> Result<Box<dyn Policy>, Unknown
         "lmetric" => Box::new(lmetric::LMetric),
         "least-prefill-step" => Box::new(DecodeAware::new(context, Term::Step)),
         "least-prefill-others" => Box::new(DecodeAware::new(context, Term::Others)),
+        "least-prefill-load" => Box::new(DecodeAware::new(context, Term::Load)),
         "least-prefill-latency" => Box::new(DecodeAware::new(context, Term::Latency)),
         _ => {
             return Err(UnknownPolicy {

@@ -10,6 +10,10 @@
 //! - *others*: how much later are first tokens and the tokens of those that decode? Each computed token delays this
 //!   request once, and the `n` that are in flight there once each:
 //!   `cost = queued + uncached · (1 + n)`.
+//! - *load*: work that a queue is given delays also those who come while it lasts, all the more the busier the fleet is.
+//!   In a queue that is busy for the share `r` of the time, work `u` costs `u / (1 - r)` in all, its own included; `r` is
+//!   seen at the picks, as the share of replicas that have prompt tokens queued:
+//!   `cost = queued + uncached / (1 - r)`.
 //! - *latency*: how much later do all requests end, this one and those already there? Its prefill delays itself and the
 //!   `n` that decode beside it; its `o` output tokens each wait for all contexts there, and each makes the others wait for
 //!   its own context of `c` tokens:
@@ -24,12 +28,20 @@ use crate::routing::router::{Decision, Refusal};
 pub(super) enum Term {
     Step,
     Others,
+    Load,
     Latency,
 }
+
+/// Picks over which the load is averaged.
+const REMEMBERED: f64 = 256.0;
+/// No fleet is taken to be busier.
+const MOST_BUSY: f64 = 0.95;
 
 pub(super) struct DecodeAware {
     term: Term,
     context: Context,
+    /// Share of replicas with tokens queued, as the last few hundred picks saw them.
+    busy: f64,
     /// Output tokens and requests so far: what a picker would have learnt from the answers.
     outputs: (u64, u64),
 }
@@ -39,6 +51,7 @@ impl DecodeAware {
         Self {
             term,
             context: *context,
+            busy: 0.0,
             outputs: (0, 0),
         }
     }
@@ -56,6 +69,7 @@ impl DecodeAware {
                 work + steps * (step + decode.context_token * context)
             }
             Term::Others => queued + uncached * (1.0 + others),
+            Term::Load => queued + uncached / (1.0 - self.busy.min(MOST_BUSY)),
             Term::Latency => {
                 let own = asked.prepared.prompt.get() as f64;
                 let output = self.outputs.0 as f64 / self.outputs.1.max(1) as f64;
@@ -70,6 +84,8 @@ impl DecodeAware {
 impl Policy for DecodeAware {
     fn pick(&mut self, asked: &Asked<'_>, fleet: &dyn Knowledge) -> Result<Decision, Refusal> {
         let ready = ready(fleet.survey(asked));
+        let busy = ready.iter().filter(|seen| seen.queued > 0).count();
+        self.busy += (busy as f64 / ready.len().max(1) as f64 - self.busy) / REMEMBERED;
         let chosen = least(&ready, asked.chance, |seen| self.cost(asked, seen));
         self.outputs.0 += u64::from(asked.arrival.output);
         self.outputs.1 += 1;
