@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::block_cache::{BlockCache, CachedBlock, Evicted, Name};
+use super::content_table::TOUCHED_AHEAD;
 use super::free_list::BlockId;
 use super::lower_tier::LowerTier;
 use super::model::Settings;
@@ -68,7 +69,10 @@ impl Memory {
         if missing > self.cache.free() {
             return false;
         }
-        for _ in 0..missing {
+        for left in (1..=missing).rev() {
+            if (missing - left).is_multiple_of(TOUCHED_AHEAD) {
+                self.cache.touch_free(left);
+            }
             let Some((id, evicted)) = self.cache.take() else {
                 break;
             };
@@ -104,6 +108,11 @@ impl Memory {
             return;
         }
         for at in from..to {
+            if (at - from).is_multiple_of(TOUCHED_AHEAD) {
+                let next = at..to.min(at + TOUCHED_AHEAD);
+                self.cache
+                    .touch(sequence.hashes.get(next).unwrap_or_default());
+            }
             let (Some(&id), Some(&hash), Some(&key)) = (
                 sequence.blocks.get(at),
                 sequence.hashes.get(at),
@@ -113,7 +122,9 @@ impl Memory {
             };
             let described = (settings.lower_blocks > 0 && settings.lower_describes)
                 .then(|| Arc::new(stored(settings, sequence, at, at + 1)));
-            self.cache.register(id, hash, Name { key, described });
+            let before = at.checked_sub(1).and_then(|at| sequence.blocks.get(at));
+            let name = Name { key, described };
+            self.cache.register(before.copied(), id, hash, name);
         }
         sequence.registered = to;
         if self.by_keys {
