@@ -12,6 +12,7 @@
 pub mod model;
 
 mod block_cache;
+mod content_table;
 mod free_list;
 mod lower_tier;
 mod memory;

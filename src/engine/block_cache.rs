@@ -9,33 +9,45 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use serde::Serializer;
 
+use super::content_table::{ContentTable, TOUCHED_AHEAD};
 use super::free_list::{BlockId, FreeList};
 use crate::routing::block::BlockKey;
 use crate::routing::event::{EngineHash, Medium, Stored};
 
-#[derive(Clone, Default)]
+/// One physical block. Two of them share a cache line, and the tables of a fleet of engines do not fit any cache: a
+/// simulated request touches a thousand of these.
+#[derive(Clone, Copy)]
 struct Block {
-    /// Its content, once it is full and registered.
-    hash: Option<EngineHash>,
+    /// Its content, if it is cached.
+    hash: EngineHash,
+    /// The picker's name of the same.
+    key: BlockKey,
     /// Running requests that hold it. Free exactly if zero.
-    users: usize,
+    users: u32,
+    /// The next younger block with the same content, or [`NO_BLOCK`]. There rarely is one: a recomputed last block, two
+    /// requests that generate the same text.
+    younger: u32,
+    /// The block registered last behind this one: most likely the next one of the prompts that hit this one.
+    behind: u32,
+    /// It is full and registered.
+    cached: bool,
+    /// No older block has its content.
+    oldest: bool,
 }
 
-/// The physical blocks with one content, oldest first. More than one is rare
-/// (a recomputed last block, two requests that generate the same text).
-enum Copies {
-    One(BlockId),
-    Several(Vec<BlockId>),
-}
+const NO_BLOCK: u32 = u32::MAX;
 
-/// One content.
-struct Content {
-    copies: Copies,
-    name: Name,
-}
+const UNUSED: Block = Block {
+    hash: EngineHash(0),
+    key: BlockKey(0),
+    users: 0,
+    younger: NO_BLOCK,
+    behind: NO_BLOCK,
+    cached: false,
+    oldest: false,
+};
 
 /// What a content is, besides the hash that events call it by.
-#[derive(Clone)]
 pub(super) struct Name {
     /// The picker's key.
     pub(super) key: BlockKey,
@@ -80,11 +92,14 @@ fn as_events_call_it<S: Serializer>(medium: &Medium, serializer: S) -> Result<S:
     })
 }
 
-/// The pool. About 70 bytes a block when all of them are cached.
+/// The pool. About 75 bytes a block when all of them are cached.
 pub(super) struct BlockCache {
     blocks: Vec<Block>,
     free: FreeList,
-    by_hash: FxHashMap<EngineHash, Content>,
+    /// The oldest block with each content.
+    by_hash: ContentTable,
+    /// What blocks are told as when they move to the tier beneath; nothing where that does not describe them.
+    described: FxHashMap<BlockId, Arc<Stored>>,
 }
 
 #[expect(
@@ -96,9 +111,10 @@ impl BlockCache {
     pub(super) fn new(blocks: usize) -> Self {
         let usable = blocks.saturating_sub(1);
         Self {
-            blocks: vec![Block::default(); usable],
+            blocks: vec![UNUSED; usable],
             free: FreeList::full(usable),
-            by_hash: FxHashMap::default(),
+            by_hash: ContentTable::new(usable),
+            described: FxHashMap::default(),
         }
     }
 
@@ -115,13 +131,24 @@ impl BlockCache {
 
     /// The longest run of cached blocks from the start of `hashes`.
     pub(super) fn longest_prefix(&self, hashes: &[EngineHash]) -> Vec<BlockId> {
-        hashes
-            .iter()
-            .map_while(|hash| match &self.by_hash.get(hash)?.copies {
-                Copies::One(id) => Some(*id),
-                Copies::Several(ids) => ids.first().copied(),
-            })
-            .collect()
+        let mut found = Vec::with_capacity(hashes.len());
+        let mut behind = NO_BLOCK;
+        for hash in hashes {
+            // The table's places are scattered, blocks that follow each other mostly are not.
+            let next = self.blocks.get(behind as BlockId);
+            let is_it = next.is_some_and(|next| next.cached && next.oldest && next.hash == *hash);
+            let id = if is_it {
+                behind as BlockId
+            } else {
+                match self.by_hash.get(*hash, |id| self.blocks[id].hash == *hash) {
+                    Some(id) => id,
+                    None => break,
+                }
+            };
+            behind = self.blocks[id].behind;
+            found.push(id);
+        }
+        found
     }
 
     /// Nobody uses the block: holding it takes it off the free list.
@@ -141,23 +168,63 @@ impl BlockCache {
     pub(super) fn take(&mut self) -> Option<(BlockId, Option<Evicted>)> {
         let id = self.free.pop_front()?;
         self.blocks[id].users = 1;
-        let evicted = self.blocks[id].hash.take();
-        let evicted = evicted.and_then(|hash| self.forget_copy(hash, id));
+        let evicted = self.blocks[id].cached.then(|| self.evict(id));
         Some((id, evicted))
     }
 
-    /// A block became full: from now on it can be hit.
-    pub(super) fn register(&mut self, id: BlockId, hash: EngineHash, name: Name) {
-        self.blocks[id].hash = Some(hash);
-        let Some(content) = self.by_hash.get_mut(&hash) else {
-            let copies = Copies::One(id);
-            self.by_hash.insert(hash, Content { copies, name });
+    /// A block became full: from now on it can be hit. `before` is the one before it in its sequence.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a pool of four billion blocks does not fit any memory"
+    )]
+    pub(super) fn register(
+        &mut self,
+        before: Option<BlockId>,
+        id: BlockId,
+        hash: EngineHash,
+        name: Name,
+    ) {
+        if let Some(before) = before {
+            self.blocks[before].behind = id as u32;
+        }
+        let block = &mut self.blocks[id];
+        (block.hash, block.key, block.cached) = (hash, name.key, true);
+        (block.younger, block.behind) = (NO_BLOCK, NO_BLOCK);
+        if let Some(described) = name.described {
+            self.described.insert(id, described);
+        }
+        let blocks = &self.blocks;
+        let oldest = self
+            .by_hash
+            .get(hash, |it| it != id && blocks[it].hash == hash);
+        let Some(mut last) = oldest else {
+            self.by_hash.set(hash, id, |_| false);
+            self.blocks[id].oldest = true;
             return;
         };
-        match &mut content.copies {
-            Copies::Several(ids) => ids.push(id),
-            Copies::One(first) => content.copies = Copies::Several(vec![*first, id]),
+        while self.blocks[last].younger != NO_BLOCK {
+            last = self.blocks[last].younger as BlockId;
         }
+        self.blocks[last].younger = id as u32;
+        self.blocks[id].oldest = false;
+    }
+
+    /// These are registered next: loads the places where they will stand.
+    pub(super) fn touch(&self, hashes: &[EngineHash]) {
+        let loaded = hashes
+            .iter()
+            .fold(0, |loaded, &hash| loaded ^ self.by_hash.touch(hash));
+        // Keeps the loads, which nobody else needs the result of.
+        std::hint::black_box(loaded);
+    }
+
+    /// Loads what is looked at when so many of the free blocks are taken.
+    pub(super) fn touch_free(&self, blocks: usize) {
+        let next = self.free.first(blocks.min(TOUCHED_AHEAD));
+        let loaded = next.fold(0, |loaded, id| {
+            loaded ^ self.by_hash.touch(self.blocks[id].hash)
+        });
+        std::hint::black_box(loaded);
     }
 
     /// A request lets go of its blocks, given in the order of its sequence.
@@ -168,7 +235,7 @@ impl BlockCache {
             if block.users > 0 {
                 continue;
             }
-            if block.hash.is_some() {
+            if block.cached {
                 self.free.push_back(id);
             } else {
                 self.free.push_front(id);
@@ -182,8 +249,9 @@ impl BlockCache {
             return false;
         }
         self.by_hash.clear();
+        self.described.clear();
         for block in &mut self.blocks {
-            block.hash = None;
+            block.cached = false;
         }
         true
     }
@@ -192,43 +260,66 @@ impl BlockCache {
     pub(super) fn dump(&self) -> Vec<CachedBlock> {
         let mut all: Vec<_> = self
             .by_hash
-            .iter()
-            .map(|(hash, content)| {
-                let ids = match &content.copies {
-                    Copies::One(id) => std::slice::from_ref(id),
-                    Copies::Several(ids) => ids.as_slice(),
-                };
-                CachedBlock {
-                    hash: hash.0,
-                    key: content.name.key,
-                    medium: Medium::Gpu,
-                    copies: ids.len(),
-                    users: ids.iter().map(|&id| self.blocks[id].users).sum(),
-                }
+            .blocks()
+            .map(|oldest| CachedBlock {
+                hash: self.blocks[oldest].hash.0,
+                key: self.blocks[oldest].key,
+                medium: Medium::Gpu,
+                copies: self.copies(oldest).count(),
+                users: self.copies(oldest).map(|block| block.users as usize).sum(),
             })
             .collect();
         all.sort_unstable_by_key(|block| block.hash);
         all
     }
 
-    fn forget_copy(&mut self, hash: EngineHash, id: BlockId) -> Option<Evicted> {
-        let content = self.by_hash.get_mut(&hash)?;
-        let Name { key, described } = content.name.clone();
-        let last = match &mut content.copies {
-            Copies::Several(ids) => {
-                ids.retain(|&copy| copy != id);
-                ids.is_empty()
+    /// The blocks with one content, from the oldest on.
+    fn copies(&self, oldest: BlockId) -> impl Iterator<Item = &Block> {
+        let next = |it: &&Block| self.blocks.get(it.younger as BlockId);
+        std::iter::successors(self.blocks.get(oldest), next)
+    }
+
+    /// Takes a block that is not the oldest with its content out of the list of them.
+    fn unlink(&mut self, hash: EngineHash, id: BlockId, younger: u32) {
+        let blocks = &self.blocks;
+        let oldest = self.by_hash.get(hash, |it| blocks[it].hash == hash);
+        let mut before = oldest;
+        while let Some(at) = before {
+            let next = self.blocks[at].younger;
+            if next as BlockId == id {
+                self.blocks[at].younger = younger;
+                return;
             }
-            Copies::One(_) => true,
-        };
-        if last {
-            self.by_hash.remove(&hash);
+            before = (next != NO_BLOCK).then_some(next as BlockId);
         }
-        Some(Evicted {
+    }
+
+    /// A block loses its content.
+    fn evict(&mut self, id: BlockId) -> Evicted {
+        let Block {
+            hash, key, younger, ..
+        } = self.blocks[id];
+        self.blocks[id].cached = false;
+        if self.blocks[id].oldest {
+            if younger == NO_BLOCK {
+                self.by_hash.remove(hash, id);
+            } else {
+                self.by_hash.set(hash, younger as BlockId, |it| it == id);
+                self.blocks[younger as BlockId].oldest = true;
+            }
+        } else {
+            self.unlink(hash, id, younger);
+        }
+        let described = if self.described.is_empty() {
+            None
+        } else {
+            self.described.remove(&id)
+        };
+        Evicted {
             hash,
             key,
             described,
-        })
+        }
     }
 }
 
@@ -245,7 +336,7 @@ mod tests {
                     key: BlockKey(!hash),
                     described: None,
                 };
-                cache.register(id, EngineHash(hash), name);
+                cache.register(None, id, EngineHash(hash), name);
                 id
             })
             .collect()

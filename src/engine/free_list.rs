@@ -5,10 +5,11 @@
 /// A block's number in its pool.
 pub(super) type BlockId = usize;
 
+/// Numbers of half the size: the lists of a simulated fleet fit no cache.
 #[derive(Clone, Copy)]
 struct Link {
-    before: BlockId,
-    after: BlockId,
+    before: u32,
+    after: u32,
 }
 
 /// The free blocks, the next one to be reused in front. Each block is in it once or not at all;
@@ -29,8 +30,8 @@ impl FreeList {
         let ring = blocks + 1;
         let links = (0..ring)
             .map(|id| Link {
-                before: (id + ring - 1) % ring,
-                after: (id + 1) % ring,
+                before: short((id + ring - 1) % ring),
+                after: short((id + 1) % ring),
             })
             .collect();
         Self { links, len: blocks }
@@ -46,22 +47,30 @@ impl FreeList {
         if self.len == 0 {
             return None;
         }
-        let first = self.links[self.ring_end()].after;
+        let first = self.links[self.ring_end()].after as BlockId;
         self.remove(first);
         Some(first)
+    }
+
+    /// The blocks that are to be reused next, in order.
+    pub(super) fn first(&self, blocks: usize) -> impl Iterator<Item = BlockId> {
+        let end = self.ring_end();
+        let links = &self.links;
+        let next = move |&id: &BlockId| Some(links[id].after as BlockId).filter(|&id| id != end);
+        std::iter::successors(next(&end), next).take(blocks)
     }
 
     /// Takes a block out of the middle.
     pub(super) fn remove(&mut self, id: BlockId) {
         let Link { before, after } = self.links[id];
-        self.links[before].after = after;
-        self.links[after].before = before;
+        self.links[before as BlockId].after = after;
+        self.links[after as BlockId].before = before;
         self.len -= 1;
     }
 
     /// Puts a block where it is reused last.
     pub(super) fn push_back(&mut self, id: BlockId) {
-        self.insert_after(self.links[self.ring_end()].before, id);
+        self.insert_after(self.links[self.ring_end()].before as BlockId, id);
     }
 
     /// Puts a block where it is reused first.
@@ -71,15 +80,23 @@ impl FreeList {
 
     fn insert_after(&mut self, before: BlockId, id: BlockId) {
         let after = self.links[before].after;
-        self.links[id] = Link { before, after };
-        self.links[before].after = id;
-        self.links[after].before = id;
+        self.links[id] = Link {
+            before: short(before),
+            after,
+        };
+        self.links[before].after = short(id);
+        self.links[after as BlockId].before = short(id);
         self.len += 1;
     }
 
     fn ring_end(&self) -> BlockId {
         self.links.len() - 1
     }
+}
+
+/// No pool has four billion blocks: they would fit no memory.
+fn short(id: BlockId) -> u32 {
+    u32::try_from(id).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

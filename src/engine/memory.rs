@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use super::block_cache::{BlockCache, CachedBlock, Evicted, Name};
+use super::content_table::TOUCHED_AHEAD;
 use super::free_list::BlockId;
 use super::lower_tier::LowerTier;
 use super::model::Settings;
 use super::sequence::Sequence;
-use crate::routing::event::{BlockExtra, EngineHash, KvEvent, Medium, Removed, Stored};
+use crate::routing::block::BlockKey;
+use crate::routing::event::{BlockExtra, EngineHash, KeyChange, KvEvent, Medium, Removed, Stored};
 
 /// The pool, what is beneath it, and what is to be told of both.
 pub(super) struct Memory {
@@ -15,6 +17,9 @@ pub(super) struct Memory {
     lower: LowerTier,
     /// Events since the last step was published.
     pub(super) events: Vec<KvEvent>,
+    /// The same by key; one of the two lists is empty.
+    pub(super) changes: Vec<KeyChange>,
+    by_keys: bool,
 }
 
 impl Memory {
@@ -23,7 +28,14 @@ impl Memory {
             cache: BlockCache::new(settings.blocks),
             lower: LowerTier::new(settings.lower_blocks),
             events: Vec::new(),
+            changes: Vec::new(),
+            by_keys: false,
         }
+    }
+
+    /// From now on the pool's changes are told by key. The tier beneath it has no such way.
+    pub(super) const fn tell_by_keys(&mut self) {
+        self.by_keys = true;
     }
 
     /// The longest run of blocks from the start of `hashes` that are in the pool, and how many after them are beneath.
@@ -44,13 +56,23 @@ impl Memory {
     ) -> bool {
         let block_size = settings.block_size.get() as usize;
         let end = sequence.computed + tokens;
+        // Most steps stay in a block that is there; this comparison needs no division.
+        if end <= sequence.blocks.len() * block_size && end < (sequence.registered + 1) * block_size
+        {
+            sequence.computed = end;
+            sequence.scheduled = tokens;
+            return true;
+        }
         let missing = end
             .div_ceil(block_size)
             .saturating_sub(sequence.blocks.len());
         if missing > self.cache.free() {
             return false;
         }
-        for _ in 0..missing {
+        for left in (1..=missing).rev() {
+            if (missing - left).is_multiple_of(TOUCHED_AHEAD) {
+                self.cache.touch_free(left);
+            }
             let Some((id, evicted)) = self.cache.take() else {
                 break;
             };
@@ -67,6 +89,10 @@ impl Memory {
 
     /// The lower tier has the block before the pool is rid of it, so that its hash is never unknown in between.
     fn evict(&mut self, evicted: &Evicted) {
+        if self.by_keys {
+            self.note(evicted.key, false);
+            return;
+        }
         self.events.extend(self.lower.offload(evicted));
         self.events.push(KvEvent::Removed(Removed {
             hashes: vec![evicted.hash],
@@ -82,6 +108,11 @@ impl Memory {
             return;
         }
         for at in from..to {
+            if (at - from).is_multiple_of(TOUCHED_AHEAD) {
+                let next = at..to.min(at + TOUCHED_AHEAD);
+                self.cache
+                    .touch(sequence.hashes.get(next).unwrap_or_default());
+            }
             let (Some(&id), Some(&hash), Some(&key)) = (
                 sequence.blocks.get(at),
                 sequence.hashes.get(at),
@@ -91,18 +122,41 @@ impl Memory {
             };
             let described = (settings.lower_blocks > 0 && settings.lower_describes)
                 .then(|| Arc::new(stored(settings, sequence, at, at + 1)));
-            self.cache.register(id, hash, Name { key, described });
+            let before = at.checked_sub(1).and_then(|at| sequence.blocks.get(at));
+            let name = Name { key, described };
+            self.cache.register(before.copied(), id, hash, name);
         }
-        let stored = stored(settings, sequence, from, to);
-        self.events.push(KvEvent::Stored(stored));
         sequence.registered = to;
+        if self.by_keys {
+            let keys = sequence.keys.get(from..to).unwrap_or_default();
+            let stored = |&key| KeyChange { key, stored: true };
+            self.changes.extend(keys.iter().map(stored));
+        } else {
+            let stored = stored(settings, sequence, from, to);
+            self.events.push(KvEvent::Stored(stored));
+        }
+    }
+
+    fn note(&mut self, key: BlockKey, stored: bool) {
+        self.changes.push(KeyChange { key, stored });
     }
 
     /// Forgets what is in the pool, unless a running request holds a block: then nothing changes and the answer is
     /// false. The next step announces it.
     pub(super) fn clear(&mut self) -> bool {
+        let cached = if self.by_keys {
+            self.cache.dump()
+        } else {
+            Vec::new()
+        };
         let done = self.cache.clear();
-        if done {
+        if done && self.by_keys {
+            for block in cached {
+                for _ in 0..block.copies {
+                    self.note(block.key, false);
+                }
+            }
+        } else if done {
             self.events.push(KvEvent::Cleared);
         }
         done

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 pub use outcome::{
     FinishReason, Gauges, Output, Prefilled, RequestId, StepOutcome, StepPlan, Totals,
 };
-pub use request::{Request, SubmitError};
+pub use request::{Named, Request, SubmitError};
 pub use settings::{Settings, SettingsError};
 
 use super::block_cache::CachedBlock;
@@ -50,6 +50,31 @@ impl Model {
             in_step: false,
             asleep: None,
         })
+    }
+
+    /// The same, but what enters and leaves its cache is told by key (`changes` instead of `events`): the model as it
+    /// is simulated in one process with its picker.
+    ///
+    /// # Errors
+    /// When no request could ever run.
+    pub fn by_keys(settings: Settings) -> Result<Self, SettingsError> {
+        let mut model = Self::new(settings)?;
+        model.scheduler.memory.tell_by_keys();
+        Ok(model)
+    }
+
+    /// Queues a request of which only the names of its blocks are known. A step in flight does not see it. For a model
+    /// that tells by keys: events of these blocks would tell no tokens.
+    ///
+    /// # Errors
+    /// When it could never run.
+    pub fn submit_named(&mut self, named: Named, now: Instant) -> Result<RequestId, SubmitError> {
+        named.check(self.settings.max_model_len)?;
+        let id = RequestId(self.next_id);
+        self.next_id += 1;
+        let sequence = Sequence::named(id, named, now);
+        self.scheduler.waiting.push_back(sequence);
+        Ok(id)
     }
 
     /// Queues a request. A step in flight does not see it.
@@ -115,54 +140,30 @@ impl Model {
         }
         self.in_step = false;
         let mut outcome = StepOutcome::default();
-        for mut sequence in std::mem::take(&mut self.scheduler.running) {
+        let (settings, totals) = (&self.settings, &mut self.totals);
+        let cache = &mut self.scheduler.memory.cache;
+        // In place: most steps change nothing but counters, and a sequence is large.
+        self.scheduler.running.retain_mut(|sequence| {
             let took_part = std::mem::take(&mut sequence.scheduled) > 0;
             let mut ended = sequence.aborted;
             if !ended && took_part && sequence.uncomputed() == 0 {
-                let output = self.sample(&mut sequence, now);
-                ended = output.finished.is_some();
-                outcome.outputs.push(output);
+                outcome.generated += 1;
+                if sequence.count_only() {
+                    totals.generation_tokens += 1;
+                } else {
+                    let output = sample(settings, totals, sequence, now);
+                    ended = output.finished.is_some();
+                    outcome.outputs.push(output);
+                }
             }
             if ended {
-                self.scheduler.memory.cache.release(&sequence.blocks);
-            } else {
-                self.scheduler.running.push(sequence);
+                cache.release(&sequence.blocks);
             }
-        }
-        outcome.events = std::mem::take(&mut self.scheduler.memory.events);
-        outcome
-    }
-
-    fn sample(&mut self, sequence: &mut Sequence, now: Instant) -> Output {
-        let settings = &self.settings;
-        let first = sequence.generated() == 0;
-        let token = sequence.generate(&settings.vocabulary, settings.block_size);
-        self.totals.generation_tokens += 1;
-        let prefilled = first.then(|| {
-            let started = sequence.first_scheduled.unwrap_or(now);
-            Prefilled {
-                cached_tokens: sequence.cached.unwrap_or_default(),
-                queued: started.saturating_duration_since(sequence.arrived),
-                prefill: now.saturating_duration_since(started),
-            }
+            !ended
         });
-        if let Some(prefilled) = prefilled {
-            self.totals.prompt_tokens += sequence.prompt_len as u64;
-            self.totals.prompt_tokens_cached += prefilled.cached_tokens as u64;
-            self.totals.prompt_tokens_loaded += sequence.loaded as u64;
-        }
-        let finished = finish_reason(sequence, settings);
-        match finished {
-            Some(FinishReason::Stop) => self.totals.stopped += 1,
-            Some(FinishReason::Length) => self.totals.length += 1,
-            Some(FinishReason::Abort) | None => {}
-        }
-        Output {
-            request: sequence.id,
-            token: Some(token),
-            prefilled,
-            finished,
-        }
+        outcome.events = std::mem::take(&mut self.scheduler.memory.events);
+        outcome.changes = std::mem::take(&mut self.scheduler.memory.changes);
+        outcome
     }
 
     /// Forgets the whole pool; the next step announces it. Nothing happens, and the answer is
@@ -230,10 +231,47 @@ impl Model {
     }
 }
 
+/// The step gave a sequence its next token.
+fn sample(
+    settings: &Settings,
+    totals: &mut Totals,
+    sequence: &mut Sequence,
+    now: Instant,
+) -> Output {
+    let first = sequence.generated() == 0;
+    let token = sequence.generate(&settings.vocabulary, settings.block_size);
+    totals.generation_tokens += 1;
+    let prefilled = first.then(|| {
+        let started = sequence.first_scheduled.unwrap_or(now);
+        Prefilled {
+            cached_tokens: sequence.cached.unwrap_or_default(),
+            queued: started.saturating_duration_since(sequence.arrived),
+            prefill: now.saturating_duration_since(started),
+        }
+    });
+    if let Some(prefilled) = prefilled {
+        totals.prompt_tokens += sequence.prompt_len as u64;
+        totals.prompt_tokens_cached += prefilled.cached_tokens as u64;
+        totals.prompt_tokens_loaded += sequence.loaded as u64;
+    }
+    let finished = finish_reason(sequence, settings);
+    match finished {
+        Some(FinishReason::Stop) => totals.stopped += 1,
+        Some(FinishReason::Length) => totals.length += 1,
+        Some(FinishReason::Abort) | None => {}
+    }
+    Output {
+        request: sequence.id,
+        token,
+        prefilled,
+        finished,
+    }
+}
+
 fn finish_reason(sequence: &Sequence, settings: &Settings) -> Option<FinishReason> {
     let generated = sequence.generated();
-    let at_length = sequence.request.max_tokens == Some(generated)
-        || sequence.tokens.len() >= settings.max_model_len;
+    let at_length =
+        sequence.request.max_tokens == Some(generated) || sequence.len >= settings.max_model_len;
     if at_length {
         Some(FinishReason::Length)
     } else if !sequence.request.ignore_eos && generated >= settings.answer_tokens {

@@ -107,7 +107,7 @@ impl Scheduler {
             return false;
         };
         // The last token is always computed: a prompt that is cached whole recomputes its last block.
-        let hittable = (sequence.tokens.len() - 1) / block_size;
+        let hittable = (sequence.len - 1) / block_size;
         let (hits, beneath) = if sequence.request.reads_cache {
             let hashes = sequence.hashes.get(..hittable).unwrap_or_default();
             self.memory.longest_prefix(hashes)
@@ -119,7 +119,7 @@ impl Scheduler {
             .iter()
             .filter(|&&id| self.memory.cache.is_free(id))
             .count();
-        let missing = sequence.tokens.len().div_ceil(block_size) - hits.len();
+        let missing = sequence.len.div_ceil(block_size) - hits.len();
         if missing + unheld > self.memory.cache.free() {
             return false;
         }
@@ -183,7 +183,7 @@ impl StepTokens {
         // The newest token was generated and nothing else was missing before this step.
         if sequence.generated() > 0 && tokens == 1 && sequence.uncomputed() == 0 {
             self.decode += 1;
-            self.context += sequence.tokens.len();
+            self.context += sequence.len;
         } else {
             self.prefill += tokens;
         }

@@ -5,7 +5,7 @@ use std::time::Instant;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_seed};
 
 use super::free_list::BlockId;
-use super::model::{Request, RequestId};
+use super::model::{Named, Request, RequestId};
 use crate::routing::block::{BlockKey, BlockSize, Scope, block_key, root};
 use crate::routing::event::{BlockExtra, EngineHash};
 
@@ -17,9 +17,13 @@ const ROOT: u64 = 0x5641_4c55_4520_3033;
 pub(super) struct Sequence {
     pub(super) id: RequestId,
     pub(super) request: Request,
-    /// The prompt, then what was generated.
-    pub(super) tokens: Vec<u32>,
+    /// The prompt, then what was generated. Empty if only names are known.
+    tokens: Vec<u32>,
+    /// How many these are.
+    pub(super) len: usize,
     pub(super) prompt_len: usize,
+    /// Only the names of its blocks are known: all of them from the start.
+    is_named: bool,
     /// One for each full block of `tokens`.
     pub(super) hashes: Vec<EngineHash>,
     /// The picker's names for the same blocks: nothing here is decided by them.
@@ -61,7 +65,9 @@ impl Sequence {
         }
         let mut sequence = Self {
             id,
+            len: tokens.len(),
             prompt_len: tokens.len(),
+            is_named: false,
             hashes: Vec::with_capacity(blocks),
             keys: Vec::with_capacity(blocks),
             tokens,
@@ -81,24 +87,69 @@ impl Sequence {
         sequence
     }
 
+    /// One of which only the names of its blocks are known; they are the engine's names as well.
+    pub(super) fn named(id: RequestId, named: Named, now: Instant) -> Self {
+        let request = Request {
+            prompt: Vec::new(),
+            scope: Scope::default(),
+            max_tokens: Some(named.output),
+            ignore_eos: true,
+            reads_cache: true,
+            answer: Vec::new(),
+        };
+        Self {
+            id,
+            request,
+            tokens: Vec::new(),
+            len: named.prompt,
+            prompt_len: named.prompt,
+            is_named: true,
+            hashes: named.keys.iter().map(|key| EngineHash(key.0)).collect(),
+            keys: named.keys,
+            blocks: Vec::new(),
+            registered: 0,
+            computed: 0,
+            scheduled: 0,
+            cached: None,
+            loaded: 0,
+            arrived: now,
+            first_scheduled: None,
+            aborted: false,
+            digest: 0,
+        }
+    }
+
+    /// Where its next token changes nothing but the count of them, counts it. Not the first and the last one.
+    pub(super) fn count_only(&mut self) -> bool {
+        let generated = self.len - self.prompt_len;
+        let is_between = generated > 0 && Some(generated + 1) != self.request.max_tokens;
+        let counts = self.is_named && is_between;
+        self.len += usize::from(counts);
+        counts
+    }
+
     /// Tokens known and not yet computed.
     pub(super) const fn uncomputed(&self) -> usize {
-        self.tokens.len().saturating_sub(self.computed)
+        self.len.saturating_sub(self.computed)
     }
 
     /// Generated so far.
     pub(super) const fn generated(&self) -> usize {
-        self.tokens.len() - self.prompt_len
+        self.len - self.prompt_len
     }
 
     /// Appends the next token: the given one if the request came with answers, else one chosen by
-    /// seed, prompt and position alone.
+    /// seed, prompt and position alone. None where tokens are only counted.
     #[expect(
         clippy::cast_possible_truncation,
         reason = "the remainder is below the number of choices, which is a usize"
     )]
-    pub(super) fn generate(&mut self, choices: &[u32], block_size: BlockSize) -> u32 {
-        let position = self.generated();
+    pub(super) fn generate(&mut self, choices: &[u32], block_size: BlockSize) -> Option<u32> {
+        self.len += 1;
+        if self.is_named {
+            return None;
+        }
+        let position = self.generated() - 1;
         let token = self
             .request
             .answer
@@ -112,7 +163,7 @@ impl Sequence {
             .unwrap_or_default();
         self.tokens.push(token);
         self.hash_full_blocks(block_size);
-        token
+        Some(token)
     }
 
     /// The KV is lost: everything has to be computed (or hit) again.

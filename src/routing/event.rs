@@ -1,8 +1,21 @@
 //! KV-cache events in our own words: what an engine says entered or left its cache.
 //!
 //! `feeds/kv_wire.rs` makes these from every dialect of msgpack; the cache view
-//! applies them. Engine hashes are only names for parents and removals, never keys
+//! applies them. An engine in the same process that calls its blocks by the index's keys
+//! tells key changes instead. Engine hashes are only names for parents and removals, never keys
 //! of the index: that is the chained hash of the token ids themselves.
+
+use super::block::BlockKey;
+
+/// A block entered or left a cache, told by the index's own key: what an engine in the same process may tell instead of
+/// events. A key stored twice is two physical blocks, and gone when both are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyChange {
+    /// Which.
+    pub key: BlockKey,
+    /// It entered; else it left.
+    pub stored: bool,
+}
 
 /// An engine's own name for a block: an integer folded to `u64` by two's complement
 /// (so signed and unsigned views of one hash are equal), or a digest folded to `u64`.

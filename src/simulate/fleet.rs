@@ -10,6 +10,9 @@
 //! in `serve`: made with the pick, released block by block as events come, prefilled with the first token, given back
 //! at the end. Nothing here reads a clock, and chance comes from the seed: equal arguments give equal outcomes.
 //!
+//! Engines call blocks by the index's keys and tell of them by key: no token id is looked at, which is most of a real
+//! engine's and picker's work and no part of any decision. A test holds the outcome to that of token ids and real events.
+//!
 //! What is taken for simple: the way between gateway, picker and engine costs no time; the picker learns of a replica's
 //! death and return at once; engines tell no cached tokens in their answers (`serve` learns from them what events lack).
 
@@ -18,6 +21,7 @@ mod args;
 mod course;
 mod flights;
 mod known;
+mod names;
 mod replica;
 mod run;
 mod tally;
@@ -160,7 +164,13 @@ pub fn run(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Outcome, RunError> {
     settings.check()?;
-    let mut run = run::Run::new(settings, workload, policy, seed)?;
+    // The tier beneath a pool tells of blocks by their tokens only.
+    let told = if settings.engine.lower_blocks > 0 {
+        run::Told::Events
+    } else {
+        run::Told::Keys
+    };
+    let mut run = run::Run::new(settings, workload, policy, seed, told)?;
     run.play(progress)?;
     Ok(run.outcome())
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::routing::event::KvEvent;
+use crate::routing::event::{KeyChange, KvEvent};
 
 /// Names a request of this model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -46,7 +46,7 @@ pub struct Prefilled {
 pub struct Output {
     /// Whose.
     pub request: RequestId,
-    /// The token. `None` only at an end that is an [`FinishReason::Abort`].
+    /// The token. `None` at an end that is an [`FinishReason::Abort`], and of a [`super::Named`] request.
     pub token: Option<u32>,
     /// It is the first of its answer.
     pub prefilled: Option<Prefilled>,
@@ -59,8 +59,12 @@ pub struct Output {
 pub struct StepOutcome {
     /// To be published, in order. Empty for most decode steps.
     pub events: Vec<KvEvent>,
-    /// Tokens, in the order of the running requests.
+    /// The same by key, where the model tells that instead.
+    pub changes: Vec<KeyChange>,
+    /// Tokens, in the order of the running requests. Of a [`super::Named`] request only the first and the last one.
     pub outputs: Vec<Output>,
+    /// How many tokens were generated, those not among the outputs included.
+    pub generated: usize,
 }
 
 /// Requests and KV pool at this moment.

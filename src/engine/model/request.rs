@@ -1,6 +1,6 @@
 //! What is asked of the engine, and what is refused?
 
-use crate::routing::block::Scope;
+use crate::routing::block::{BlockKey, Scope};
 
 /// One prompt to be computed and answered.
 #[derive(Clone, Debug)]
@@ -17,6 +17,17 @@ pub struct Request {
     pub reads_cache: bool,
     /// Token ids to answer with instead of made-up ones, as far as they go (a recorded run).
     pub answer: Vec<u32>,
+}
+
+/// The same by the names of its blocks alone: nobody looks at its tokens, and each of the answer is only counted.
+#[derive(Clone, Debug)]
+pub struct Named {
+    /// Tokens of the prompt.
+    pub prompt: usize,
+    /// Tokens of the answer, exactly.
+    pub output: usize,
+    /// The names of all whole blocks of both.
+    pub keys: Vec<BlockKey>,
 }
 
 /// Why a request is refused.
@@ -48,20 +59,37 @@ impl Request {
     /// # Errors
     /// When it cannot.
     pub fn check(&self, max_model_len: usize) -> Result<(), SubmitError> {
-        if self.prompt.is_empty() {
-            return Err(SubmitError::EmptyPrompt);
-        }
-        if self.max_tokens == Some(0) {
-            return Err(SubmitError::NoTokens);
-        }
-        let output = self.max_tokens.unwrap_or(1);
-        if self.prompt.len().saturating_add(output) > max_model_len {
-            return Err(SubmitError::TooLong {
-                prompt: self.prompt.len(),
-                output,
-                limit: max_model_len,
-            });
-        }
-        Ok(())
+        check(
+            self.prompt.len(),
+            self.max_tokens.unwrap_or(1),
+            max_model_len,
+        )
     }
+}
+
+impl Named {
+    /// The same.
+    ///
+    /// # Errors
+    /// When it cannot.
+    pub fn check(&self, max_model_len: usize) -> Result<(), SubmitError> {
+        check(self.prompt, self.output, max_model_len)
+    }
+}
+
+fn check(prompt: usize, output: usize, limit: usize) -> Result<(), SubmitError> {
+    if prompt == 0 {
+        return Err(SubmitError::EmptyPrompt);
+    }
+    if output == 0 {
+        return Err(SubmitError::NoTokens);
+    }
+    if prompt.saturating_add(output) > limit {
+        return Err(SubmitError::TooLong {
+            prompt,
+            output,
+            limit,
+        });
+    }
+    Ok(())
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::engine::model::Named;
 use crate::routing::block::BlockKey;
 use crate::routing::router::{Prepared, Reservation};
 use crate::simulate::workload::Arrival;
@@ -18,6 +19,8 @@ pub(super) struct Flight {
     /// It came after the warm-up.
     pub(super) counted: bool,
     pub(super) keys: Arc<[BlockKey]>,
+    /// The same with the blocks of the answer.
+    pub(super) all_keys: Vec<BlockKey>,
     pub(super) prepared: Prepared,
     /// Held while it is on a replica.
     pub(super) reservation: Option<Reservation>,
@@ -36,11 +39,23 @@ impl Flight {
             arrival,
             counted: false,
             keys: Arc::new([]),
+            all_keys: Vec::new(),
             prepared: Prepared::default(),
             reservation: None,
             foreseen: 0,
             first_token: None,
             patience: None,
+        }
+    }
+}
+
+impl Flight {
+    /// What an engine is asked, by names.
+    pub(super) fn named(&self) -> Named {
+        Named {
+            prompt: self.arrival.prompt.tokens() as usize,
+            output: self.arrival.output as usize,
+            keys: self.all_keys.clone(),
         }
     }
 }

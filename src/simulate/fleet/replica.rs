@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rustc_hash::FxHashMap;
 
 use super::flights::FlightId;
-use crate::engine::model::{self, Model, Request, RequestId, SubmitError};
+use crate::engine::model::{self, Model, Named, Request, RequestId, SubmitError};
 use crate::routing::cache::CacheView;
 use crate::routing::endpoint::Report;
 use crate::routing::tokens::TokenCount;
@@ -20,6 +20,12 @@ pub(super) struct Replica {
     pub(super) computed: u64,
     /// Preemptions in lives that are over.
     preempted: u64,
+}
+
+/// What an engine is asked.
+pub(super) enum Ask {
+    Names(Named),
+    Tokens(Request),
 }
 
 /// What dies with the process.
@@ -108,11 +114,14 @@ impl Replica {
 impl Engine {
     pub(super) fn submit(
         &mut self,
-        request: Request,
+        ask: Ask,
         flight: FlightId,
         now: Instant,
     ) -> Result<(), SubmitError> {
-        let id = self.model.submit(request, now)?;
+        let id = match ask {
+            Ask::Names(named) => self.model.submit_named(named, now),
+            Ask::Tokens(request) => self.model.submit(request, now),
+        }?;
         self.requests.insert(id, flight);
         Ok(())
     }

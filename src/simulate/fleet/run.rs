@@ -9,13 +9,14 @@ use fastrand::Rng;
 use super::agenda::{Agenda, What};
 use super::flights::{Flight, FlightId, Flights};
 use super::known::Known;
-use super::replica::Replica;
+use super::names::Names;
+use super::replica::{Ask, Replica};
 use super::tally::Tally;
 use super::{Outage, Progress, RunError, Settings, WarmUp};
 use crate::engine::model::{Output, Prefilled, Request};
-use crate::routing::block::{Scope, prompt_keys};
+use crate::routing::block::Scope;
 use crate::routing::endpoint::Report;
-use crate::routing::event::KvEvent;
+use crate::routing::event::{KeyChange, KvEvent};
 use crate::routing::router::{Decision, Prepared};
 use crate::routing::tokens::TokenCount;
 use crate::simulate::outcome::Outcome;
@@ -37,9 +38,26 @@ struct Late<T> {
     what: T,
 }
 
+/// How engines tell of their caches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Told {
+    /// By the index's keys.
+    Keys,
+    /// By events with token ids, as real engines do. The same outcome, many times slower.
+    Events,
+}
+
+/// What a step told.
+struct Batch {
+    events: Vec<KvEvent>,
+    changes: Vec<KeyChange>,
+}
+
 /// A run under way.
 pub(super) struct Run<'a> {
     settings: &'a Settings,
+    told: Told,
+    names: Names,
     workload: &'a mut dyn Workload,
     policy: &'a mut dyn Policy,
     /// What stands for the start of virtual time where an `Instant` is asked for; no result depends on which it is.
@@ -50,7 +68,7 @@ pub(super) struct Run<'a> {
     known: Known,
     flights: Flights,
     /// All delays are alike, so what was sent first comes first.
-    events: VecDeque<Late<Vec<KvEvent>>>,
+    events: VecDeque<Late<Batch>>,
     reports: VecDeque<Late<Report>>,
     chance: Rng,
     tally: Tally,
@@ -65,9 +83,12 @@ impl<'a> Run<'a> {
         workload: &'a mut dyn Workload,
         policy: &'a mut dyn Policy,
         seed: u64,
+        told: Told,
     ) -> Result<Self, RunError> {
         let mut run = Self {
             settings,
+            told,
+            names: Names::new(settings.engine.block_size),
             workload,
             policy,
             base: Instant::now(),
@@ -219,10 +240,20 @@ impl<'a> Run<'a> {
             return;
         };
         let size = self.settings.engine.block_size;
-        let tokens = flight.arrival.prompt.token_ids();
         flight.counted = counted;
-        flight.keys = prompt_keys(&tokens, size, &Scope::default()).into();
-        flight.prepared = Prepared::of_keys(flight.keys.clone(), TokenCount::of(&tokens), size);
+        let arrival = &flight.arrival;
+        let mut segments = Vec::with_capacity(arrival.prompt.segments().len() + 1);
+        segments.extend_from_slice(arrival.prompt.segments());
+        segments.push(arrival.answer_segment());
+        flight.all_keys = self.names.of(&segments);
+        let whole = arrival.prompt.tokens() / size.get();
+        flight.keys = flight
+            .all_keys
+            .get(..whole as usize)
+            .unwrap_or_default()
+            .into();
+        let tokens = TokenCount::new(u64::from(arrival.prompt.tokens()));
+        flight.prepared = Prepared::of_keys(flight.keys.clone(), tokens, size);
         self.tally.arrived(flight);
         if is_first {
             self.note_interval();
@@ -271,11 +302,14 @@ impl<'a> Run<'a> {
         flight.reservation = Some(decision.reservation);
         flight.patience = None;
         let keys = Arc::clone(&flight.keys);
-        let request = request(&flight.arrival);
+        let ask = match self.told {
+            Told::Keys => Ask::Names(flight.named()),
+            Told::Events => Ask::Tokens(request(&flight.arrival)),
+        };
         let prompt = u64::from(flight.arrival.prompt.tokens());
         let engine = self.replicas.get_mut(replica).and_then(Replica::engine);
         // The router says that it is up, so there is one; whatever it refuses now it refuses for ever.
-        let taken = engine.is_some_and(|engine| engine.submit(request, id, now).is_ok());
+        let taken = engine.is_some_and(|engine| engine.submit(ask, id, now).is_ok());
         if taken {
             self.known.grew(replica, prompt);
             self.begin_step(replica);
@@ -312,10 +346,11 @@ impl<'a> Run<'a> {
         };
         engine.in_step = false;
         let outcome = engine.model.end_step(now);
-        self.known.grew(replica, outcome.outputs.len() as u64);
+        self.known.grew(replica, outcome.generated as u64);
         // Its events leave an engine with the step's tokens.
-        if !outcome.events.is_empty() {
-            self.tell(replica, life, outcome.events);
+        let (events, changes) = (outcome.events, outcome.changes);
+        if !events.is_empty() || !changes.is_empty() {
+            self.tell(replica, life, Batch { events, changes });
         }
         for output in &outcome.outputs {
             self.give(replica, output);

@@ -174,12 +174,33 @@ fn equal_seeds_give_equal_outcomes_and_another_seed_another_one() {
 }
 
 #[test]
+fn names_in_place_of_token_ids_and_events_change_nothing() {
+    for (blocks, delay) in [(20_000, 0), (300, 0), (300, 700)] {
+        let settings = Settings {
+            event_delay: Duration::from_millis(delay),
+            ..Settings::new(3, engine(blocks))
+        };
+        let of = |told| {
+            let mut load = Load::new(300, 40.0);
+            (load.turns, load.output) = (3, 37);
+            let mut policy = LeastPrefill;
+            let mut run = run::Run::new(&settings, &mut load, &mut policy, 1, told).unwrap();
+            run.play(&mut |_| {}).unwrap();
+            run.outcome()
+        };
+        let (names, tokens) = (of(run::Told::Keys), of(run::Told::Events));
+        assert!(blocks > 300 || names.preemptions > 0);
+        assert!(json(&names) == json(&tokens), "{blocks} blocks, {delay} ms");
+    }
+}
+
+#[test]
 fn every_request_is_answered_or_counted_as_failed_and_nothing_stays_booked() {
     let mut load = Load::new(400, 60.0);
     load.turns = 3;
     let settings = fleet(4);
     let mut policy = LeastPrefill;
-    let mut run = run::Run::new(&settings, &mut load, &mut policy, 1).unwrap();
+    let mut run = run::Run::new(&settings, &mut load, &mut policy, 1, run::Told::Keys).unwrap();
     let mut last = Progress::default();
     run.play(&mut |progress| last = progress).unwrap();
     assert_eq!(run.booked(), (0, 0));

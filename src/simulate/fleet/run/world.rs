@@ -2,12 +2,11 @@
 
 use super::super::RunError;
 use super::super::agenda::What;
-use super::{Late, Run};
+use super::{Batch, Late, Run, Told};
 use crate::engine::model::Model;
-use crate::routing::event::KvEvent;
 
 impl Run<'_> {
-    pub(super) fn tell(&mut self, replica: usize, life: u32, what: Vec<KvEvent>) {
+    pub(super) fn tell(&mut self, replica: usize, life: u32, what: Batch) {
         if self.settings.event_delay.is_zero() {
             self.apply(&Late {
                 replica,
@@ -31,10 +30,18 @@ impl Run<'_> {
         }
     }
 
-    fn apply(&mut self, late: &Late<Vec<KvEvent>>) {
+    fn apply(&mut self, late: &Late<Batch>) {
         let replica = self.replicas.get_mut(late.replica);
         if let Some(engine) = replica.and_then(|it| it.engine_of(late.life)) {
-            engine.view.apply(&late.what);
+            let Batch { events, changes } = &late.what;
+            match self.told {
+                Told::Keys => engine
+                    .view
+                    .apply_keys(changes, self.settings.engine.block_size),
+                Told::Events => {
+                    engine.view.apply(events);
+                }
+            }
         }
     }
 
@@ -108,7 +115,11 @@ impl Run<'_> {
 
     /// A replica is up, cold.
     pub(super) fn start(&mut self, replica: usize) -> Result<(), RunError> {
-        let model = Model::new(self.settings.engine.clone())?;
+        let settings = self.settings.engine.clone();
+        let model = match self.told {
+            Told::Keys => Model::by_keys(settings)?,
+            Told::Events => Model::new(settings)?,
+        };
         let Some(view) = self.known.up(replica) else {
             return Ok(());
         };
