@@ -54,6 +54,8 @@ pub const VARIANTS: &[&str] = &[
     "least-prefill-step",
     "least-prefill-others",
     "least-prefill-load",
+    "least-prefill-pool",
+    "least-prefill-step-pool",
     "least-prefill-latency",
 ];
 
@@ -113,6 +115,8 @@ pub fn by_name(name: &str, context: &Context) -> Result<Box<dyn Policy>, Unknown
         "least-prefill-step" => Box::new(DecodeAware::new(context, Term::Step)),
         "least-prefill-others" => Box::new(DecodeAware::new(context, Term::Others)),
         "least-prefill-load" => Box::new(DecodeAware::new(context, Term::Load)),
+        "least-prefill-pool" => Box::new(DecodeAware::new(context, Term::Pool)),
+        "least-prefill-step-pool" => Box::new(DecodeAware::new(context, Term::StepPool)),
         "least-prefill-latency" => Box::new(DecodeAware::new(context, Term::Latency)),
         _ => {
             return Err(UnknownPolicy {

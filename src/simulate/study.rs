@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Context as _;
 
@@ -43,6 +44,9 @@ pub struct Args {
     /// Only these policies, with commas between them
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub policy: Vec<String>,
+    /// Do not search the smallest fleets, which takes most of the time
+    #[arg(long)]
+    pub no_search: bool,
     /// Equal seeds give equal results
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -55,6 +59,7 @@ pub struct Args {
 struct Job<'a> {
     case: &'a Case,
     scenario: Scenario,
+    goal: Option<Duration>,
     policy: &'a str,
 }
 
@@ -76,6 +81,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
                 jobs.push(Job {
                     case,
                     scenario: scenario.clone(),
+                    goal: case.goal.filter(|_| !args.no_search),
                     policy,
                 });
             }
@@ -151,7 +157,7 @@ fn chosen(args: &Args) -> anyhow::Result<Vec<Case>> {
 fn row(job: &Job<'_>) -> anyhow::Result<Row> {
     let replicas = job.scenario.fleet.replicas;
     let outcome = job.scenario.run(job.policy, replicas, &mut |_| {})?;
-    let smallest = match job.case.goal {
+    let smallest = match job.goal {
         None => None,
         Some(limit) => {
             let goal = Goal::p90_ttft(limit);

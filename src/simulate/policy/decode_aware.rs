@@ -14,14 +14,18 @@
 //!   In a queue that is busy for the share `r` of the time, work `u` costs `u / (1 - r)` in all, its own included; `r` is
 //!   seen at the picks, as the share of replicas that have prompt tokens queued:
 //!   `cost = queued + uncached / (1 - r)`.
+//! - *pool*: the same where the queues are one: whoever comes goes where there is none, so that work delays others only
+//!   while every replica has tokens queued, which is `r` here. *step-pool* is both.
 //! - *latency*: how much later do all requests end, this one and those already there? Its prefill delays itself and the
 //!   `n` that decode beside it; its `o` output tokens each wait for all contexts there, and each makes the others wait for
 //!   its own context of `c` tokens:
 //!   `cost = queued + uncached · (1 + n) + o · K · (C + n · c)`.
 
-use super::choose::{book, least, ready, uncached};
+use super::choose::{book, ready, uncached};
 use super::{Asked, Context, Knowledge, Policy, Seen};
+use crate::routing::pick::{Runner, best, tie_width};
 use crate::routing::router::{Decision, Refusal};
+use crate::routing::tokens::TokenCount;
 
 /// What is to be least.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +33,8 @@ pub(super) enum Term {
     Step,
     Others,
     Load,
+    Pool,
+    StepPool,
     Latency,
 }
 
@@ -42,6 +48,8 @@ pub(super) struct DecodeAware {
     context: Context,
     /// Share of replicas with tokens queued, as the last few hundred picks saw them.
     busy: f64,
+    /// Share of these picks at which every replica had some.
+    full: f64,
     /// Output tokens and requests so far: what a picker would have learnt from the answers.
     outputs: (u64, u64),
 }
@@ -52,6 +60,7 @@ impl DecodeAware {
             term,
             context: *context,
             busy: 0.0,
+            full: 0.0,
             outputs: (0, 0),
         }
     }
@@ -60,14 +69,16 @@ impl DecodeAware {
         let decode = self.context.decode;
         let (queued, uncached) = (seen.queued as f64, uncached(asked, seen) as f64);
         let (context, others) = (seen.context as f64, f64::from(seen.in_flight));
+        let step = |work: f64| {
+            let steps = 1.0 + work / f64::from(self.context.max_num_batched_tokens.max(1));
+            // Nothing decodes where nothing is in flight.
+            let weights = if seen.in_flight > 0 { decode.step } else { 0.0 };
+            work + steps * (weights + decode.context_token * context)
+        };
         match self.term {
-            Term::Step => {
-                let work = queued + uncached;
-                let steps = 1.0 + work / f64::from(self.context.max_num_batched_tokens.max(1));
-                // Nothing decodes where nothing is in flight.
-                let step = if seen.in_flight > 0 { decode.step } else { 0.0 };
-                work + steps * (step + decode.context_token * context)
-            }
+            Term::Step => step(queued + uncached),
+            Term::Pool => queued + uncached / (1.0 - self.full.min(MOST_BUSY)),
+            Term::StepPool => step(queued + uncached / (1.0 - self.full.min(MOST_BUSY))),
             Term::Others => queued + uncached * (1.0 + others),
             Term::Load => queued + uncached / (1.0 - self.busy.min(MOST_BUSY)),
             Term::Latency => {
@@ -81,12 +92,26 @@ impl DecodeAware {
     }
 }
 
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a cost is a number of tokens above zero; casts saturate"
+)]
 impl Policy for DecodeAware {
     fn pick(&mut self, asked: &Asked<'_>, fleet: &dyn Knowledge) -> Result<Decision, Refusal> {
         let ready = ready(fleet.survey(asked));
+        let full = ready.iter().all(|seen| seen.queued > 0);
+        self.full += (f64::from(u8::from(full)) - self.full) / REMEMBERED;
         let busy = ready.iter().filter(|seen| seen.queued > 0).count();
         self.busy += (busy as f64 / ready.len().max(1) as f64 - self.busy) / REMEMBERED;
-        let chosen = least(&ready, asked.chance, |seen| self.cost(asked, seen));
+        let runners = ready.iter().map(|seen| Runner {
+            place: seen.replica,
+            cost: TokenCount::new(self.cost(asked, seen).round().max(0.0) as u64),
+            in_flight: seen.in_flight,
+        });
+        let width = tie_width(std::iter::once(asked.block_size));
+        let chosen = best(runners.collect(), 1, width, asked.chance, |_, _| true);
+        let chosen = chosen.first().map(|runner| runner.place);
         self.outputs.0 += u64::from(asked.arrival.output);
         self.outputs.1 += 1;
         book(asked, fleet, chosen)

@@ -68,7 +68,7 @@ const fn reference(name: &'static str, about: &'static str, load: &'static str) 
     Case {
         name,
         about,
-        source: Source::Named(load, 6_000, 60_000),
+        source: Source::Named(load, 4_000, 60_000),
         loops: OPEN,
         replicas: 16,
         goal: Some(SECOND),
