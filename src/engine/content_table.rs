@@ -45,7 +45,7 @@ impl ContentTable {
 
     /// The block with a content; `has` says whether a block has it.
     pub(super) fn get(&self, hash: EngineHash, has: impl Fn(BlockId) -> bool) -> Option<BlockId> {
-        let place = self.find(tag(hash), |block| has(block));
+        let place = self.find(tag(hash), has);
         block_of(self.places[place as usize])
     }
 
@@ -109,7 +109,7 @@ impl ContentTable {
 
 #[expect(clippy::cast_possible_truncation, reason = "half of it is wanted")]
 const fn tag(hash: EngineHash) -> u32 {
-    (hash.0 >> 32) as u32
+    hash.0 as u32
 }
 
 fn block_of(place: Place) -> Option<BlockId> {
@@ -132,8 +132,8 @@ mod tests {
             // Few tags, so that runs are long and several contents have one tag.
             let mut table = ContentTable::new(16);
             let mut twin: BTreeMap<u64, usize> = BTreeMap::new();
-            for (tag, low, block) in changes {
-                let hash = tag * 31 << 32 | low;
+            for (tag, rest, block) in changes {
+                let hash = (rest << 32) | (tag * 31);
                 let before = twin.get(&hash).copied();
                 let holder = |of: &BTreeMap<u64, usize>, block| {
                     of.iter().find(|(_, other)| **other == block).map(|(hash, _)| *hash)

@@ -25,7 +25,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::block::{BlockKey, BlockSize, block_key, root};
-use super::event::{EngineHash, KeyChange, KvEvent, Medium, Removed, Stored};
+use super::event::{EngineHash, KvEvent, Medium, Removed, Stored};
 use super::ledger::credit::Credits;
 use super::ledger::{FeedId, Root, SHOWN_TOKENS};
 use super::router::State;
@@ -34,6 +34,7 @@ use orphans::{Orphan, Orphans};
 use residents::{Change, Place, Pool, Residents};
 use write::Write;
 
+mod keyed;
 mod learnt;
 mod orphans;
 mod residents;
@@ -165,29 +166,6 @@ impl CacheView {
         self.batch.uncredited.clear();
         self.batch.roots.clear();
         self.batch.applied
-    }
-
-    /// Applies one batch told by keys, in order, and releases the bookings that its stores cover. A view lives by
-    /// this or by [`CacheView::apply`], never by both: here the index alone counts how often a block is there.
-    pub fn apply_keys(&mut self, changes: &[KeyChange], size: BlockSize) {
-        if self.block_size != Some(size) {
-            self.learn(size);
-        }
-        for &KeyChange { key, stored } in changes {
-            if stored {
-                self.batch.writes.push(Write::Store(key));
-                self.batch.stored.push(key);
-            } else {
-                self.batch.writes.push(Write::Remove(key));
-                self.batch.removed.push(key);
-            }
-        }
-        self.write();
-        let credits = &self.credits;
-        credits.drop_all_of(&self.state.index, &self.batch.stored);
-        self.tell_ledger(!changes.is_empty());
-        self.batch.stored.clear();
-        self.batch.removed.clear();
     }
 
     /// Tells the ledger what the batch came to.

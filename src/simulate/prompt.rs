@@ -14,15 +14,10 @@ pub struct Segment {
 impl Segment {
     /// Appends its token ids.
     pub fn write(self, into: &mut Vec<u32>) {
-        self.write_from(0, into);
-    }
-
-    /// Appends its token ids from a place in it on.
-    pub fn write_from(self, from: u32, into: &mut Vec<u32>) {
         // One multiplication scatters the name; neighbours then differ by an odd constant, so that no two blocks of one
         // segment are alike.
         let start = mix(self.id);
-        into.extend((from..self.tokens).map(|at| start.wrapping_add(at.wrapping_mul(0x9e37_79b1))));
+        into.extend((0..self.tokens).map(|at| start.wrapping_add(at.wrapping_mul(0x9e37_79b1))));
     }
 }
 

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::names::names;
+use super::run::Told;
 use crate::engine::model::Named;
-use crate::routing::block::BlockKey;
+use crate::routing::block::{BlockKey, BlockSize, Scope, prompt_keys};
 use crate::routing::router::{Prepared, Reservation};
+use crate::routing::tokens::TokenCount;
 use crate::simulate::workload::Arrival;
 
 /// A request's place in the list; used again after its end.
@@ -19,7 +22,7 @@ pub(super) struct Flight {
     /// It came after the warm-up.
     pub(super) counted: bool,
     pub(super) keys: Arc<[BlockKey]>,
-    /// The same with the blocks of the answer.
+    /// The same with the blocks of the answer; empty where engines go by token ids.
     pub(super) all_keys: Vec<BlockKey>,
     pub(super) prepared: Prepared,
     /// Held while it is on a replica.
@@ -50,6 +53,25 @@ impl Flight {
 }
 
 impl Flight {
+    /// Cuts its prompt into blocks, and the answer as well where engines go by names.
+    pub(super) fn cut(&mut self, told: Told, size: BlockSize) {
+        let prompt = &self.arrival.prompt;
+        match told {
+            Told::Keys => {
+                let mut segments = prompt.segments().to_vec();
+                segments.push(self.arrival.answer_segment());
+                self.all_keys = names(&segments, size);
+                let whole = (prompt.tokens() / size.get()) as usize;
+                self.keys = self.all_keys.get(..whole).unwrap_or_default().into();
+            }
+            Told::Events => {
+                self.keys = prompt_keys(&prompt.token_ids(), size, &Scope::default()).into();
+            }
+        }
+        let tokens = TokenCount::new(u64::from(prompt.tokens()));
+        self.prepared = Prepared::of_keys(Arc::clone(&self.keys), tokens, size);
+    }
+
     /// What an engine is asked, by names.
     pub(super) fn named(&self) -> Named {
         Named {

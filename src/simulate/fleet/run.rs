@@ -9,7 +9,6 @@ use fastrand::Rng;
 use super::agenda::{Agenda, What};
 use super::flights::{Flight, FlightId, Flights};
 use super::known::Known;
-use super::names::Names;
 use super::replica::{Ask, Replica};
 use super::tally::Tally;
 use super::{Outage, Progress, RunError, Settings, WarmUp};
@@ -17,8 +16,7 @@ use crate::engine::model::{Output, Prefilled, Request};
 use crate::routing::block::Scope;
 use crate::routing::endpoint::Report;
 use crate::routing::event::{KeyChange, KvEvent};
-use crate::routing::router::{Decision, Prepared};
-use crate::routing::tokens::TokenCount;
+use crate::routing::router::Decision;
 use crate::simulate::outcome::Outcome;
 use crate::simulate::policy::{Asked, Policy};
 use crate::simulate::workload::{Arrival, Workload};
@@ -57,7 +55,6 @@ struct Batch {
 pub(super) struct Run<'a> {
     settings: &'a Settings,
     told: Told,
-    names: Names,
     workload: &'a mut dyn Workload,
     policy: &'a mut dyn Policy,
     /// What stands for the start of virtual time where an `Instant` is asked for; no result depends on which it is.
@@ -88,7 +85,6 @@ impl<'a> Run<'a> {
         let mut run = Self {
             settings,
             told,
-            names: Names::new(settings.engine.block_size),
             workload,
             policy,
             base: Instant::now(),
@@ -239,21 +235,8 @@ impl<'a> Run<'a> {
         let Some(flight) = self.flights.get_mut(id) else {
             return;
         };
-        let size = self.settings.engine.block_size;
         flight.counted = counted;
-        let arrival = &flight.arrival;
-        let mut segments = Vec::with_capacity(arrival.prompt.segments().len() + 1);
-        segments.extend_from_slice(arrival.prompt.segments());
-        segments.push(arrival.answer_segment());
-        flight.all_keys = self.names.of(&segments);
-        let whole = arrival.prompt.tokens() / size.get();
-        flight.keys = flight
-            .all_keys
-            .get(..whole as usize)
-            .unwrap_or_default()
-            .into();
-        let tokens = TokenCount::new(u64::from(arrival.prompt.tokens()));
-        flight.prepared = Prepared::of_keys(flight.keys.clone(), tokens, size);
+        flight.cut(self.told, self.settings.engine.block_size);
         self.tally.arrived(flight);
         if is_first {
             self.note_interval();
