@@ -187,7 +187,9 @@ fn show(
         texts.push((case.name.to_owned(), text.join("\n")));
     }
     texts.push(("regret".to_owned(), tables::overview(sheets, policies)));
-    texts.push(("fleets".to_owned(), tables::fleets(sheets, policies)));
+    if !args.no_search {
+        texts.push(("fleets".to_owned(), tables::fleets(sheets, policies)));
+    }
     match &args.write {
         Some(path) => {
             let document = std::fs::read_to_string(path)
