@@ -11,6 +11,7 @@ use crate::config::units::Span;
 
 /// A workload: a ready-made one or a file, changed by flags; or a trace.
 #[derive(Clone, Debug, Default, clap::Args)]
+#[group(skip)]
 #[command(next_help_heading = "Workload")]
 pub struct Args {
     /// A YAML file, or a ready-made load: reference, reference-zipf, reference-hot, b2b, reasoning, fits, tenth, burst,
