@@ -47,40 +47,35 @@ fn a_second() -> Goal {
     Goal::p90_ttft(Duration::from_secs(1))
 }
 
-/// The bar is one more than the best policy. From a cold start the plain rule misses it by one (consistent hashing
-/// needs 13, it needs 15): docs/policies.md says why, and which term mends it.
+/// From a cold start, which is worth 22.8 replicas of work for a while. One more replica than the best policy is the bar:
+/// the plain rule misses it here (15 against 12), with the term of a shared queue it does not. docs/policies.md says why.
 #[test]
-fn the_reference_load_needs_no_more_replicas_than_its_sums_say_and_two_more_than_the_best_policy() {
+fn the_reference_load_needs_no_more_replicas_than_its_sums_say_and_with_a_term_one_more_than_the_best_policy()
+ {
     let scenario = reference(2_400, |_| {});
     let smallest = |policy: &str| {
         let found = scenario.smallest(policy, a_second(), 24, &mut |_| {});
         found.unwrap().replicas.expect("24 replicas are enough")
     };
-    let ours = smallest("least-prefill");
+    let plain = smallest("least-prefill");
     let with_term = smallest("least-prefill-pool");
-    assert!(ours <= 22, "{ours} replicas");
+    println!("least-prefill needs {plain} replicas, {with_term} with the term of a shared queue");
+    assert!(plain <= 22, "{plain} replicas");
     assert!(
-        with_term < ours,
-        "{with_term} with the term, {ours} without"
+        with_term < plain,
+        "{with_term} with the term, {plain} without"
     );
-    // Whoever needs three fewer would be better by more than two.
-    let fewer = ours - 3;
-    let others: Vec<&str> = policy::ALL
-        .iter()
-        .copied()
-        .filter(|&name| name != "least-prefill")
-        .collect();
-    let outcomes = parallel::each(&others, parallel::cores(), |name| {
+    // Whoever needs two fewer would be better by more than one.
+    let fewer = with_term - 2;
+    let outcomes = parallel::each(policy::ALL, parallel::cores(), |name| {
         run(&scenario, name, fewer)
     });
-    println!(
-        "least-prefill needs {ours} replicas, {with_term} with the term of a shared queue; on {fewer}, p90 of TTFT:"
-    );
+    println!("on {fewer}, p90 of the time to first token:");
     for outcome in &outcomes {
         println!("{:>24} {:8.2} s", outcome.policy, outcome.ttft.p90);
         assert!(
             !a_second().is_met(outcome),
-            "{} needs only {fewer} replicas, least-prefill {ours}",
+            "{} needs only {fewer} replicas",
             outcome.policy
         );
     }
