@@ -24,7 +24,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let mut texts = Vec::new();
     for (kind, scenario) in scenarios(args)? {
         let outcomes = all_policies(args, &scenario)?;
-        let setup = setup(args, kind, &scenario);
+        let mut setup = setup(args, kind, &scenario);
+        setup.notes.extend(unmet(args, &outcomes));
         if let Some(path) = &args.html {
             let path = page_path(path, kind);
             let page = report::html(&outcomes, &setup);
@@ -189,6 +190,21 @@ fn setup(args: &Args, kind: Loop, scenario: &Scenario) -> report::Setup {
         ],
         notes: Vec::new(),
     }
+}
+
+/// Says which policies no fleet was enough for.
+fn unmet(args: &Args, outcomes: &[Outcome]) -> Option<String> {
+    let unmet = outcomes
+        .iter()
+        .filter(|outcome| outcome.goal_met == Some(false));
+    let names: Vec<&str> = unmet.map(|outcome| outcome.policy.as_str()).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "No fleet of at most {} replicas meets the goal under {}: their figures are those of the largest.",
+            args.max_replicas,
+            names.join(", ")
+        )
+    })
 }
 
 /// The load, as it was asked for.

@@ -64,6 +64,18 @@ pub struct Settings {
     pub intervals: usize,
     /// How long a request that nobody can take is offered again, once a second.
     pub patience: Duration,
+    /// When the run is not worth going on with.
+    pub give_up: Option<GiveUp>,
+}
+
+/// Ends a run early, before overload makes it long: more than `requests` that count have waited `ttft` or longer for
+/// their first token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GiveUp {
+    /// Too late.
+    pub ttft: Duration,
+    /// So many may be.
+    pub requests: u64,
 }
 
 /// A replica's death.
@@ -107,6 +119,7 @@ impl Settings {
             warm_up: WarmUp::Requests(0),
             intervals: 120,
             patience: Duration::from_secs(60),
+            give_up: None,
         }
     }
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use super::fleet::GiveUp;
 use super::outcome::{Outcome, Quantiles};
 use crate::config::units::Span;
 
@@ -65,9 +66,32 @@ impl Goal {
         }
     }
 
+    /// From when on a run of at most so many requests cannot achieve it any more; `None` where that shows only at the
+    /// end, as with a mean.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a share of the requests"
+    )]
+    pub fn out_of_reach(&self, requests: u64) -> Option<GiveUp> {
+        let may_be_late = match (self.measure, self.figure) {
+            (Measure::Ttft, Figure::P50) => 0.5,
+            (Measure::Ttft, Figure::P90) => 0.1,
+            (Measure::Ttft, Figure::P99) => 0.01,
+            (Measure::Ttft, Figure::Max) => 0.0,
+            _ => return None,
+        };
+        Some(GiveUp {
+            ttft: self.limit,
+            // One more, so that no rounding decides.
+            requests: (requests as f64 * may_be_late).ceil() as u64 + 1,
+        })
+    }
+
     /// Whether a run achieved it.
     pub fn is_met(&self, outcome: &Outcome) -> bool {
         outcome.failed == 0
+            && !outcome.given_up
             && outcome.requests > 0
             && self.figure(outcome) < self.limit.as_secs_f64()
     }
@@ -175,6 +199,10 @@ mod tests {
         assert!(!goal.is_met(&Outcome::default()));
         assert!(!goal.is_met(&Outcome {
             failed: 1,
+            ..good.clone()
+        }));
+        assert!(!goal.is_met(&Outcome {
+            given_up: true,
             ..good.clone()
         }));
         let mut late = good;

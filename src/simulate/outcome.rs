@@ -12,6 +12,9 @@ pub struct Outcome {
     /// Whether this fleet met the goal that was searched for; `None` where none was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub goal_met: Option<bool>,
+    /// The run was ended early, since it could not meet the goal any more: its figures are those of a part.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub given_up: bool,
     /// Virtual seconds from the first request to the end of the last one.
     pub seconds: f64,
     /// Requests that were answered, after the warm-up.

@@ -46,6 +46,17 @@ impl Scenario {
         replicas: usize,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Outcome, ScenarioError> {
+        self.run_for(None, policy, replicas, progress)
+    }
+
+    /// Runs it, but only as long as a goal is within reach, if one is given.
+    fn run_for(
+        &self,
+        goal: Option<Goal>,
+        policy: &str,
+        replicas: usize,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<Outcome, ScenarioError> {
         let engine = &self.fleet.engine;
         let context = policy::Context {
             replicas,
@@ -58,10 +69,12 @@ impl Scenario {
         };
         let mut rule = policy::by_name(policy, &context)?;
         let mut load = self.load.open(self.seed, self.kind)?;
-        let fleet = fleet::Settings {
-            replicas,
-            ..self.fleet.clone()
-        };
+        let requests = load.len_hint();
+        let mut fleet = self.fleet.clone();
+        fleet.replicas = replicas;
+        if let (Some(goal), Some(requests)) = (goal, requests) {
+            fleet.give_up = goal.out_of_reach(requests);
+        }
         let mut outcome = fleet::run(&fleet, load.as_mut(), rule.as_mut(), self.seed, progress)?;
         policy.clone_into(&mut outcome.policy);
         Ok(outcome)
@@ -79,7 +92,9 @@ impl Scenario {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Found<Outcome>, ScenarioError> {
         search::smallest(self.fleet.replicas, most, |replicas| {
-            let outcome = self.run(policy, replicas, progress)?;
+            // The largest fleet is run to its end: its figures are shown where none is enough.
+            let until = (replicas < most).then_some(goal);
+            let outcome = self.run_for(until, policy, replicas, progress)?;
             let met = goal.is_met(&outcome);
             Ok((outcome, met))
         })

@@ -171,3 +171,25 @@ fn equal_seeds_give_equal_results_and_others_do_not() {
         assert_ne!(first, json(&other), "{name}");
     }
 }
+
+#[test]
+fn a_hopeless_run_is_given_up_early_and_no_other_one() {
+    let mut scenario = reference(600, |load| load.rate = 20.0);
+    scenario.fleet.warm_up = WarmUp::Requests(0);
+    let whole = |replicas| run(&scenario, "round-robin", replicas);
+    let cut = |replicas| {
+        let mut cut = scenario.clone();
+        cut.fleet.give_up = a_second().out_of_reach(600);
+        run(&cut, "round-robin", replicas)
+    };
+    let (met, missed) = (60, 4);
+    assert!(a_second().is_met(&whole(met)) && !a_second().is_met(&whole(missed)));
+    assert!(a_second().is_met(&cut(met)), "the same run to its end");
+    let hopeless = cut(missed);
+    assert!(hopeless.given_up && !a_second().is_met(&hopeless));
+    assert!(
+        hopeless.requests < 300,
+        "{} were answered",
+        hopeless.requests
+    );
+}

@@ -116,7 +116,7 @@ impl<'a> Run<'a> {
 
     pub(super) fn play(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<(), RunError> {
         let mut told = 0;
-        while !self.flights.is_empty() {
+        while !self.flights.is_empty() && !self.tally.given_up {
             let Some((at, what)) = self.agenda.next() else {
                 break;
             };
@@ -385,8 +385,9 @@ impl<'a> Run<'a> {
         self.tally.prefilled(flight, replica, cached);
         if flight.first_token.is_none() {
             flight.first_token = Some(now);
-            self.tally
-                .first_token(now.saturating_sub(flight.arrival.at));
+            let ttft = now.saturating_sub(flight.arrival.at);
+            let give_up = self.settings.give_up;
+            self.tally.first_token(flight.counted, ttft, give_up);
         }
     }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
+use super::GiveUp;
 use super::course::Gathered;
 use super::flights::Flight;
 use crate::simulate::outcome::{HotPrefix, Outcome, Quantiles};
@@ -40,6 +41,9 @@ pub(super) struct Tally {
     pub(super) ended: u64,
     pub(super) failed: u64,
     pub(super) repeated: u64,
+    /// Requests later than the run's limit, and whether these were too many.
+    late: u64,
+    pub(super) given_up: bool,
     pub(super) course: Gathered,
     /// The first arrival, and the first one that counts.
     first: Option<Duration>,
@@ -62,6 +66,8 @@ impl Tally {
             ended: 0,
             failed: 0,
             repeated: 0,
+            late: 0,
+            given_up: false,
             course: Gathered::new(intervals),
             first: None,
             first_counted: None,
@@ -116,7 +122,17 @@ impl Tally {
     }
 
     /// Its client sees the first token.
-    pub(super) fn first_token(&mut self, ttft: Duration) {
+    pub(super) fn first_token(&mut self, counted: bool, ttft: Duration, give_up: Option<GiveUp>) {
+        if let Some(GiveUp {
+            ttft: limit,
+            requests,
+        }) = give_up
+            && counted
+            && ttft >= limit
+        {
+            self.late += 1;
+            self.given_up |= self.late > requests;
+        }
         self.course.first_token(ttft.as_secs_f64());
     }
 
@@ -180,6 +196,7 @@ impl Tally {
             policy: String::new(),
             replicas: computed.len(),
             goal_met: None,
+            given_up: self.given_up,
             seconds,
             requests: self.answered.len() as u64,
             failed: self.failed,

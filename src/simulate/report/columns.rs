@@ -51,8 +51,8 @@ enum Better {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Shown {
     Always,
-    /// Only where it tells rows apart.
-    IfDifferent,
+    /// Only where it tells rows apart, or was searched for.
+    IfSearched,
     /// Only where it happened at all.
     IfAny,
 }
@@ -71,14 +71,14 @@ const TTFT: &str = "time from a request's arrival to its first token";
 
 const COLUMNS: &[Column] = &[
     Column {
-        shown: Shown::IfDifferent,
+        shown: Shown::IfSearched,
         ..column(
             "replicas",
             "",
-            "replicas of the fleet",
+            "replicas of the fleet; none where no fleet met the goal",
             Kind::Count,
             Better::Less,
-            |o| Some(o.replicas as f64),
+            |o| (o.goal_met != Some(false)).then_some(o.replicas as f64),
         )
     },
     column("TTFT", "mean", TTFT, Kind::Time, Better::Less, |o| {
@@ -231,7 +231,7 @@ pub(super) fn grid(outcomes: &[Outcome]) -> Grid {
     };
     for column in COLUMNS {
         let values: Vec<Option<f64>> = outcomes.iter().map(column.value).collect();
-        if !is_shown(column.shown, &values) {
+        if !is_shown(column.shown, &values, outcomes) {
             continue;
         }
         let unit = unit_of_group(column, outcomes);
@@ -258,10 +258,13 @@ pub(super) fn grid(outcomes: &[Outcome]) -> Grid {
     grid
 }
 
-fn is_shown(shown: Shown, values: &[Option<f64>]) -> bool {
+fn is_shown(shown: Shown, values: &[Option<f64>], outcomes: &[Outcome]) -> bool {
     match shown {
         Shown::Always => true,
-        Shown::IfDifferent => values.windows(2).any(|pair| pair.first() != pair.last()),
+        Shown::IfSearched => {
+            outcomes.iter().any(|outcome| outcome.goal_met.is_some())
+                || values.windows(2).any(|pair| pair.first() != pair.last())
+        }
         Shown::IfAny => values.iter().flatten().any(|&value| value > 0.0),
     }
 }

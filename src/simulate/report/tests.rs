@@ -152,3 +152,17 @@ fn names_cannot_break_out_of_the_table() {
     let text = markdown(&[outcome("a|b*c", 0.1)]);
     assert!(text.contains("| a\\|b\\*c |"), "{text}");
 }
+
+#[test]
+fn a_fleet_that_was_searched_for_is_shown_even_alone_and_none_where_none_was_enough() {
+    let mut found = outcome("enough", 0.1);
+    found.replicas = 17;
+    found.goal_met = Some(true);
+    let text = table(&[found.clone()], &Setup::default());
+    assert!(text.contains("replicas") && text.contains("17"), "{text}");
+    let mut missed = outcome("missed", 9.0);
+    missed.replicas = 96;
+    missed.goal_met = Some(false);
+    let text = table(&[found, missed], &Setup::default());
+    assert!(!text.contains("96"), "{text}");
+}

@@ -73,6 +73,7 @@ fn outcome(
     let runs_away = unevenness > 1.0;
     Outcome {
         goal_met: None,
+        given_up: false,
         policy: name.to_owned(),
         replicas: REPLICAS,
         seconds: SECONDS,
