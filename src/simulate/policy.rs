@@ -25,7 +25,7 @@ mod lmetric;
 mod sticky;
 mod weighted_blend;
 
-mod decode_aware;
+mod least_prefill_terms;
 
 mod choose;
 
@@ -52,11 +52,8 @@ pub const ALL: &[&str] = &[
 /// Variants of the rule that serves, for the study; not in tables of all.
 pub const VARIANTS: &[&str] = &[
     "least-prefill-step",
-    "least-prefill-others",
     "least-prefill-load",
     "least-prefill-pool",
-    "least-prefill-step-pool",
-    "least-prefill-latency",
 ];
 
 /// What a rule may know of the fleet when it is made.
@@ -97,7 +94,7 @@ pub struct UnknownPolicy {
 /// When no rule has this name.
 pub fn by_name(name: &str, context: &Context) -> Result<Box<dyn Policy>, UnknownPolicy> {
     use consistent_hash::{Bound, ConsistentHash};
-    use decode_aware::{DecodeAware, Term};
+    use least_prefill_terms::{Term, WithTerm};
     Ok(match name {
         "least-prefill" => Box::new(least_prefill::LeastPrefill),
         "round-robin" => Box::new(round_robin::RoundRobin::default()),
@@ -112,12 +109,9 @@ pub fn by_name(name: &str, context: &Context) -> Result<Box<dyn Policy>, Unknown
         "weighted-blend" => Box::new(weighted_blend::WeightedBlend::default()),
         "dynamo" => Box::new(dynamo::Dynamo::new(context)),
         "lmetric" => Box::new(lmetric::LMetric),
-        "least-prefill-step" => Box::new(DecodeAware::new(context, Term::Step)),
-        "least-prefill-others" => Box::new(DecodeAware::new(context, Term::Others)),
-        "least-prefill-load" => Box::new(DecodeAware::new(context, Term::Load)),
-        "least-prefill-pool" => Box::new(DecodeAware::new(context, Term::Pool)),
-        "least-prefill-step-pool" => Box::new(DecodeAware::new(context, Term::StepPool)),
-        "least-prefill-latency" => Box::new(DecodeAware::new(context, Term::Latency)),
+        "least-prefill-step" => Box::new(WithTerm::new(context, Term::Step)),
+        "least-prefill-load" => Box::new(WithTerm::new(context, Term::Load)),
+        "least-prefill-pool" => Box::new(WithTerm::new(context, Term::Pool)),
         _ => {
             return Err(UnknownPolicy {
                 name: name.to_owned(),

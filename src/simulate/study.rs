@@ -41,7 +41,7 @@ pub struct Args {
     /// Only loads with these names, with commas between them
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub load: Vec<String>,
-    /// Only these policies, with commas between them
+    /// Only these policies, with commas between them [default: all, and the variants of least-prefill]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub policy: Vec<String>,
     /// Do not search the smallest fleets, which takes most of the time
@@ -69,7 +69,10 @@ struct Job<'a> {
 /// When a load cannot be had or a document cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let policies: Vec<String> = match args.policy.as_slice() {
-        [] => policy::ALL.iter().map(|&name| name.to_owned()).collect(),
+        [] => {
+            let all = policy::ALL.iter().chain(policy::VARIANTS);
+            all.map(|&name| name.to_owned()).collect()
+        }
         named => named.to_vec(),
     };
     let cases = chosen(args)?;

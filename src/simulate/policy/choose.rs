@@ -3,7 +3,9 @@
 use fastrand::Rng;
 
 use super::{Asked, Knowledge, Seen};
+use crate::routing::pick::{Runner, best, tie_width};
 use crate::routing::router::{Decision, Refusal};
+use crate::routing::tokens::TokenCount;
 
 /// Those that may be chosen, in order of their numbers.
 pub(super) fn ready(seen: Vec<Seen>) -> Vec<Seen> {
@@ -51,6 +53,23 @@ pub(super) fn least<T: PartialOrd>(
         }
     }
     best.map(|(_, replica)| replica)
+}
+
+/// The replica with the least cost by the code that serves: costs less than a block apart are equal, then the fewest in
+/// flight, then chance.
+pub(super) fn least_as_served(
+    from: &[Seen],
+    asked: &Asked<'_>,
+    cost: impl Fn(&Seen) -> TokenCount,
+) -> Option<usize> {
+    let runners = from.iter().map(|seen| Runner {
+        place: seen.replica,
+        cost: cost(seen),
+        in_flight: seen.in_flight,
+    });
+    let width = tie_width(std::iter::once(asked.block_size));
+    let chosen = best(runners.collect(), 1, width, asked.chance, |_, _| true);
+    chosen.first().map(|runner| runner.place)
 }
 
 /// Books the request there.
