@@ -41,7 +41,9 @@ pub struct Case {
     /// Replicas of the fleet on which all policies are compared.
     replicas: usize,
     /// The time to first token that nine in ten requests of the smallest fleet stay below; `None`: not searched.
-    pub goal: Option<Duration>,
+    goal: Option<Duration>,
+    /// The search is part of the quick study too: of one load of each kind.
+    quick_search: bool,
     /// The largest fleet that is tried.
     pub most: usize,
     /// Tokens of a replica's KV pool; `None`: those of the reference.
@@ -72,6 +74,7 @@ const fn reference(name: &'static str, about: &'static str, load: &'static str) 
         loops: OPEN,
         replicas: 16,
         goal: Some(SECOND),
+        quick_search: false,
         most: 96,
         pool: None,
         late: Duration::ZERO,
@@ -88,21 +91,27 @@ pub fn all() -> Vec<Case> {
         speed: 1.0,
     };
     vec![
-        reference(
-            "reference",
-            "40 req/s, 8,000 tokens of which 6,000 are one of 200 prefixes, 300 out",
-            "reference",
-        ),
+        Case {
+            quick_search: true,
+            ..reference(
+                "reference",
+                "40 req/s, 8,000 tokens of which 6,000 are one of 200 prefixes, 300 out",
+                "reference",
+            )
+        },
         reference(
             "zipf",
             "the same, prefixes asked for by Zipf's law with exponent 1",
             "reference-zipf",
         ),
-        reference(
-            "hot",
-            "the same, one prefix with a tenth of the traffic",
-            "reference-hot",
-        ),
+        Case {
+            quick_search: true,
+            ..reference(
+                "hot",
+                "the same, one prefix with a tenth of the traffic",
+                "reference-hot",
+            )
+        },
         Case {
             replicas: 8,
             goal: None,
@@ -117,6 +126,7 @@ pub fn all() -> Vec<Case> {
         Case {
             replicas: 8,
             goal: Some(Duration::from_secs(5)),
+            quick_search: true,
             source: Source::Trace(
                 "conversation_trace.jsonl",
                 Sample {
@@ -203,6 +213,7 @@ pub fn all() -> Vec<Case> {
         },
         Case {
             replicas: 12,
+            quick_search: true,
             source: Source::Named("reasoning", 1_500, 7_000),
             warm_up: Duration::from_secs(120),
             ..reference(
@@ -214,6 +225,7 @@ pub fn all() -> Vec<Case> {
         reference("fits", "20 prefixes: they fit every pool", "fits"),
         Case {
             replicas: 32,
+            quick_search: true,
             ..reference("tenth", "800 of 8,000 tokens are shared", "tenth")
         },
         Case {
@@ -255,6 +267,12 @@ pub fn all() -> Vec<Case> {
 }
 
 impl Case {
+    /// What the smallest fleet is searched for, in a study of this extent.
+    pub fn goal(&self, extent: Extent) -> Option<Duration> {
+        self.goal
+            .filter(|_| self.quick_search || extent == Extent::Full)
+    }
+
     /// It needs a recording.
     pub const fn is_trace(&self) -> bool {
         matches!(self.source, Source::Trace(..))
