@@ -1,6 +1,7 @@
 //! Which flags describe a workload?
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::arrivals::Arrivals;
 use super::distribution::Distribution;
@@ -165,8 +166,8 @@ impl Args {
             if !stages.is_empty() {
                 let all = stages
                     .iter()
-                    .map(|stage| stage.duration.0 + stage.pause.0)
-                    .sum();
+                    .flat_map(|stage| [stage.duration.0, stage.pause.0])
+                    .fold(Duration::ZERO, Duration::saturating_add);
                 load.duration = Some(Span(all));
             }
             load.rate = rate;
