@@ -353,6 +353,10 @@ fn flags_change_a_ready_made_load_and_name_a_trace() {
     };
     assert_eq!((trace.speed, trace.limit), (2.0, Some(5)));
     assert!(read("--trace a.jsonl --rate 5").is_err());
+    // The bounds are said, not that there is no flag `-1`.
+    let negative = read("--rate -1").unwrap().spec().unwrap();
+    let error = negative.open(1, Loop::Open).err().unwrap();
+    assert!(error.to_string().contains("`rate`: -1"), "{error}");
     assert!(read("--workload nonsense").unwrap().spec().is_err());
 }
 
