@@ -180,6 +180,12 @@ fn what_no_engine_reads_and_nobody_waits_for_is_refused() {
     let late = r#"{"block_size": 16, "requests": [{"t": 0, "in": 16, "out": 1, "hash_ids": [1]},
         {"t": 1e308, "in": 16, "out": 1, "hash_ids": [1]}]}"#;
     refused("a.json", late, Loop::Closed, "longer than a year");
+    // A date is decades after 1970, which nobody waits for.
+    let (_folder, dated) = written(
+        "a.csv",
+        b"timestamp,input_tokens,output_tokens,session\n2023-11-16 18:17:03,1,1,a\n2023-11-16 18:17:09,2,1,a\n",
+    );
+    assert_eq!(all(&dated).len(), 2);
     let (_folder, mut trace) = written("a.jsonl", MOONCAKE.as_bytes());
     trace.speed = 1e-300;
     let error = Spec::Trace(trace).open(1, Loop::Open).err().unwrap();
