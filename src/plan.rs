@@ -26,6 +26,7 @@ use anyhow::Context as _;
 
 use crate::simulate::workload::{Loop, Spec, TraceArgs};
 
+pub use engine::MOST_BLOCKS;
 pub use given::Given;
 pub use inputs::{Inputs, InputsError};
 pub use measure::{Measured, measure};

@@ -239,15 +239,7 @@ pub(super) fn milliseconds(duration: Duration) -> String {
 
 /// `1,234,567`.
 pub(super) fn thousands(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    crate::simulate::report::grouped(&number.to_string())
 }
 
 #[cfg(test)]

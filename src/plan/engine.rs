@@ -9,7 +9,7 @@ use super::inputs::Inputs;
 use super::sums;
 
 /// Blocks of a pool that a simulation can hold in memory; larger pools are cut to it.
-const MOST_BLOCKS: u64 = 1 << 26;
+pub const MOST_BLOCKS: u64 = 1 << 26;
 
 /// The model draws the tokens of its answers from here; which they are means nothing in a simulation.
 const VOCABULARY: u32 = 1024;

@@ -59,8 +59,9 @@ impl Measured {
         if self.requests == 0 {
             return Given::default();
         }
-        let prefixes = if self.shared_tokens > 0.0 {
-            whole((self.set_tokens / self.shared_tokens).round()).max(1)
+        let (shared_tokens, warm_share) = self.found();
+        let prefixes = if shared_tokens > 0.0 {
+            whole((self.set_tokens / shared_tokens).round()).max(1)
         } else {
             1
         };
@@ -68,12 +69,23 @@ impl Measured {
             rate: self.rate,
             prompt_tokens: Some(self.prompt_tokens),
             output_tokens: Some(self.output_tokens),
-            shared_tokens: Some(self.shared_tokens),
+            shared_tokens: Some(shared_tokens),
             prefixes: Some(prefixes),
             skew: Some(self.skew),
-            warm_share: Some(self.warm_share),
+            warm_share: Some(warm_share),
             hot_share: Some(self.hot_share),
             ..Given::default()
+        }
+    }
+
+    /// Tokens that a warm request finds, and the share of those. The sums know prompts of one length only; where just
+    /// the long ones are warm and find more than the mean prompt has, all requests find a little instead. What is
+    /// saved in all is the same.
+    fn found(&self) -> (f64, f64) {
+        if self.shared_tokens < self.prompt_tokens {
+            (self.shared_tokens, self.warm_share)
+        } else {
+            (self.shared_share * self.prompt_tokens, 1.0)
         }
     }
 }

@@ -416,13 +416,5 @@ fn number(value: f64) -> String {
 
 /// A whole number, its thousands set apart.
 fn grouped(value: f64) -> String {
-    let digits = format!("{value:.0}");
-    let mut text = String::with_capacity(digits.len() * 4 / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at) % 3 == 0 {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    crate::simulate::report::grouped(&format!("{value:.0}"))
 }

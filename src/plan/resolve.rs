@@ -43,6 +43,9 @@ pub fn resolve(
     file: Option<Given>,
 ) -> Result<Resolved, InputsError> {
     let file = file.unwrap_or_default();
+    // What a GPU's precision is told by has to make sense already.
+    check(&flags)?;
+    check(&file)?;
     let named = flags.clone().over(&file);
     let preset = named.preset.as_deref().map(presets::preset).transpose()?;
     let model_name = named

@@ -55,6 +55,13 @@ pub struct Args {
     pub threads: Option<usize>,
 }
 
+/// Token budget of a step, and requests at once, of engines that no profile describes.
+const STEP_TOKENS: usize = 8192;
+const SEQS: usize = 256;
+
+/// Blocks of all pools of a fleet; each takes 70 bytes.
+const MOST_FLEET_BLOCKS: u64 = 1 << 28;
+
 /// Which engines.
 #[derive(Clone, Debug, clap::Args)]
 pub struct EngineArgs {
@@ -69,15 +76,21 @@ pub struct EngineArgs {
     /// Constants fitted to a measured vLLM instead (docs/engine-model.md)
     #[arg(long, value_name = "NAME")]
     pub profile: Option<String>,
-    /// Tokens a block
-    #[arg(long, value_name = "TOKENS", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    /// Tokens a block; of a profile they are 16
+    #[arg(
+        long,
+        value_name = "TOKENS",
+        default_value_t = 16,
+        value_parser = clap::value_parser!(u32).range(1..=4096),
+        conflicts_with = "profile"
+    )]
     pub block_size: u32,
-    /// Token budget of a step
-    #[arg(long, value_name = "TOKENS", default_value_t = 8192)]
-    pub max_num_batched_tokens: usize,
-    /// Requests running at once on a replica
-    #[arg(long, value_name = "N", default_value_t = 256)]
-    pub max_num_seqs: usize,
+    /// Token budget of a step [default: 8192, or the profile's]
+    #[arg(long, value_name = "TOKENS")]
+    pub max_num_batched_tokens: Option<usize>,
+    /// Requests running at once on a replica [default: 256, or the profile's]
+    #[arg(long, value_name = "N")]
+    pub max_num_seqs: Option<usize>,
     /// Tokens the KV pool of a replica holds [default: what the preset or profile has]
     #[arg(long, value_name = "TOKENS")]
     pub kv_tokens: Option<u64>,
@@ -87,10 +100,9 @@ impl EngineArgs {
     /// The engine they name.
     ///
     /// # Errors
-    /// When there is no such preset or profile.
+    /// When there is no such preset or profile, or nobody could simulate so large a pool.
     pub fn settings(&self) -> anyhow::Result<model::Settings> {
         let size = BlockSize::new(self.block_size).context("blocks must not be empty")?;
-        let (batch, seqs) = (self.max_num_batched_tokens, self.max_num_seqs);
         let mut engine = match &self.profile {
             Some(name) => calibrate::Profile::by_name(name)
                 .with_context(|| {
@@ -102,10 +114,21 @@ impl EngineArgs {
                     )
                 })?
                 .settings(),
-            None => plan::Inputs::preset(&self.preset)?.engine(size, batch, seqs),
+            None => plan::Inputs::preset(&self.preset)?.engine(size, STEP_TOKENS, SEQS),
         };
+        if let Some(tokens) = self.max_num_batched_tokens {
+            engine.max_num_batched_tokens = tokens;
+        }
+        if let Some(requests) = self.max_num_seqs {
+            engine.max_num_seqs = requests;
+        }
         if let Some(tokens) = self.kv_tokens {
             let blocks = tokens / u64::from(engine.block_size.get());
+            anyhow::ensure!(
+                blocks <= plan::MOST_BLOCKS,
+                "--kv-tokens {tokens}: that is {blocks} blocks, and a pool can have {} here",
+                plan::MOST_BLOCKS
+            );
             // One block of a pool is never used.
             engine.blocks = usize::try_from(blocks)?.saturating_add(1);
             engine.max_model_len = engine.max_model_len.min(usize::try_from(tokens)?);
@@ -115,20 +138,41 @@ impl EngineArgs {
 }
 
 impl Args {
-    /// The policies to compare.
-    pub fn policies(&self) -> Vec<String> {
-        match self.policy.as_slice() {
-            [] => policy::ALL.iter().copied().map(str::to_owned).collect(),
-            named => named.to_vec(),
+    /// The policies to compare, each once.
+    ///
+    /// # Errors
+    /// When there is no policy of a name.
+    pub fn policies(&self) -> Result<Vec<String>, policy::UnknownPolicy> {
+        let mut policies: Vec<String> = Vec::new();
+        for name in &self.policy {
+            policy::check(name)?;
+            if !policies.contains(name) {
+                policies.push(name.clone());
+            }
         }
+        if policies.is_empty() {
+            policies.extend(policy::ALL.iter().copied().map(str::to_owned));
+        }
+        Ok(policies)
     }
 
     /// The scenario in one loop.
     ///
     /// # Errors
-    /// When a flag names something that does not exist.
+    /// When a flag names something that does not exist, or the fleet is too large.
     pub fn scenario(&self, kind: Loop) -> anyhow::Result<Scenario> {
         let mut fleet = fleet::Settings::new(usize::from(self.replicas), self.engine.settings()?);
+        let replicas = match self.replicas_for {
+            None => self.replicas,
+            Some(_) => self.max_replicas,
+        };
+        let blocks = u64::from(replicas).saturating_mul(fleet.engine.blocks as u64);
+        anyhow::ensure!(
+            blocks <= MOST_FLEET_BLOCKS,
+            "{replicas} pools of {} blocks are more than the {MOST_FLEET_BLOCKS} that a fleet can have here: take fewer \
+             replicas, smaller pools (--kv-tokens) or larger blocks (--block-size)",
+            fleet.engine.blocks
+        );
         self.fleet.apply(&mut fleet);
         Ok(Scenario {
             load: self.load.spec()?,
@@ -138,3 +182,6 @@ impl Args {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

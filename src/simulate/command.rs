@@ -21,16 +21,24 @@ use super::workload::{Loop, OpenError};
 /// # Errors
 /// When a flag names what does not exist, a trace cannot be read, or a file cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
+    let policies = args.policies()?;
+    let scenarios = scenarios(args)?;
+    let is_alone = scenarios.len() == 1;
     let mut texts = Vec::new();
-    for (kind, scenario) in scenarios(args)? {
-        let outcomes = all_policies(args, &scenario)?;
+    // A page that cannot be written takes nothing from what was computed.
+    let mut written = Ok(());
+    for (kind, scenario) in scenarios {
+        let outcomes = all_policies(args, &policies, &scenario)?;
         let mut setup = setup(args, kind, &scenario);
         setup.notes.extend(unmet(args, &outcomes));
         if let Some(path) = &args.html {
-            let path = page_path(path, kind);
-            let page = report::html(&outcomes, &setup);
-            std::fs::write(&path, page)
-                .with_context(|| format!("cannot write {}", path.display()))?;
+            let path = match kind {
+                Loop::Closed if !is_alone => beside(path),
+                _ => path.clone(),
+            };
+            let page = std::fs::write(&path, report::html(&outcomes, &setup))
+                .with_context(|| format!("cannot write {}", path.display()));
+            written = written.and(page);
         }
         texts.push(if args.json {
             report::json(&outcomes, &setup)
@@ -43,18 +51,14 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     } else {
         texts.join("\n")
     };
-    writeln!(std::io::stdout(), "{}", text.trim_end()).context("cannot write the report")
+    writeln!(std::io::stdout(), "{}", text.trim_end()).context("cannot write the report")?;
+    written
 }
 
-/// Where the page of a loop goes: that of the closed one has a word more in its name, since it comes beside the other.
-fn page_path(path: &Path, kind: Loop) -> PathBuf {
-    match kind {
-        Loop::Open => path.to_owned(),
-        Loop::Closed => {
-            let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-            path.with_file_name(format!("{stem}-closed.html"))
-        }
-    }
+/// Where the page of the closed loop goes when the open one's has the name that was asked for.
+fn beside(path: &Path) -> PathBuf {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!("{stem}-closed.html"))
 }
 
 /// One scenario for each loop: the one asked for, else all that the load allows.
@@ -74,15 +78,18 @@ fn scenarios(args: &Args) -> anyhow::Result<Vec<(Loop, Scenario)>> {
     Ok(scenarios)
 }
 
-fn all_policies(args: &Args, scenario: &Scenario) -> anyhow::Result<Vec<Outcome>> {
-    let policies = args.policies();
+fn all_policies(
+    args: &Args,
+    policies: &[String],
+    scenario: &Scenario,
+) -> anyhow::Result<Vec<Outcome>> {
     let expected = scenario.load.open(scenario.seed, scenario.kind)?.len_hint();
     let total = expected
         .filter(|_| args.replicas_for.is_none())
-        .map(|requests| requests * policies.len() as u64);
+        .map(|requests| requests.saturating_mul(policies.len() as u64));
     let done = Mutex::new(Done::new(total));
     let threads = args.threads.unwrap_or_else(parallel::cores);
-    let outcomes = parallel::each(&policies, threads, |policy| {
+    let outcomes = parallel::each(policies, threads, |policy| {
         let mut before = 0;
         let mut told = |progress: Progress| {
             // A search begins again with each fleet.
@@ -94,7 +101,7 @@ fn all_policies(args: &Args, scenario: &Scenario) -> anyhow::Result<Vec<Outcome>
         one_policy(args.replicas_for, most, scenario, policy, &mut told)
     });
     done.into_inner().end();
-    let named = outcomes.into_iter().zip(&policies);
+    let named = outcomes.into_iter().zip(policies);
     named
         .map(|(outcome, policy)| outcome.with_context(|| format!("policy {policy}")))
         .collect()

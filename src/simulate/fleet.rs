@@ -144,7 +144,7 @@ pub enum RunError {
     #[error("a fleet needs at least one replica")]
     NoReplicas,
     /// No such engine.
-    #[error("the engine cannot work: {0}")]
+    #[error("the engine cannot work")]
     Engine(#[from] SettingsError),
     /// An outage of nobody.
     #[error("an outage names replica {replica}, but the {replicas} replicas are numbered from 0")]

@@ -88,6 +88,19 @@ pub struct UnknownPolicy {
     pub name: String,
 }
 
+/// Refuses a name that no rule has.
+///
+/// # Errors
+/// When it is one.
+pub fn check(name: &str) -> Result<(), UnknownPolicy> {
+    if ALL.contains(&name) || VARIANTS.contains(&name) {
+        return Ok(());
+    }
+    Err(UnknownPolicy {
+        name: name.to_owned(),
+    })
+}
+
 /// Makes a rule that has seen nothing yet.
 ///
 /// # Errors

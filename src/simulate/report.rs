@@ -16,6 +16,7 @@ mod tests;
 
 pub use html::html;
 pub use json::json;
+pub(crate) use numbers::grouped;
 pub use progress::Progress;
 pub use text::{markdown, table};
 

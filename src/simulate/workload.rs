@@ -76,5 +76,11 @@ pub trait Workload {
     fn len_hint(&self) -> Option<u64>;
 }
 
+/// Tokens of the longest prompt or answer: more than any model reads. What is written beyond it is a slip.
+const MOST_TOKENS: u32 = 1 << 24;
+
+/// Nothing is waited for longer, and no trace is: virtual time costs a little while nothing happens, too.
+const LONGEST: Duration = Duration::from_secs(366 * 86_400);
+
 #[cfg(test)]
 mod tests;

@@ -113,6 +113,21 @@ fn a_start_below_a_block_is_not_shared() {
 }
 
 #[test]
+fn where_only_long_prompts_are_warm_what_they_save_is_spread_over_all() {
+    let long = (0..4).map(|n| arrival(n, &[(1, 16_000), (100 + n, 160)]));
+    let short = (4..40).map(|n| arrival(n, &[(100 + n, 160)]));
+    let found = measured(long.chain(short));
+    assert!(found.shared_tokens > found.prompt_tokens);
+    let given = found.given();
+    let [shared, prompt, warm] = [given.shared_tokens, given.prompt_tokens, given.warm_share];
+    let (shared, prompt, warm) = (shared.unwrap(), prompt.unwrap(), warm.unwrap());
+    assert!(shared < prompt, "{shared} of {prompt}");
+    assert!((warm * shared / prompt - found.shared_share).abs() < 1e-12);
+    let held = given.prefixes.unwrap() as f64 * shared;
+    assert!((held / found.set_tokens - 1.0).abs() < 0.1, "{held}");
+}
+
+#[test]
 fn nothing_is_made_of_an_empty_workload() {
     let found = measured([]);
     assert_eq!(found, Measured::default());

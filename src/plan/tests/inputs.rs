@@ -144,6 +144,23 @@ fn bad_inputs_are_refused_with_field_and_bound() {
 }
 
 #[test]
+fn a_model_too_large_to_be_one_is_refused_where_its_precision_would_be_told() {
+    let given = Given {
+        gpu: Some("h200".to_owned()),
+        parameters: Some(u64::MAX),
+        weight_bytes: Some(1_000_000),
+        ..Given::default()
+    };
+    let error = resolve(given.clone(), None, None).unwrap_err();
+    let is_field =
+        |error| matches!(error, InputsError::OutOfBounds { field, .. } if field == "parameters");
+    assert!(is_field(error));
+    assert!(is_field(
+        resolve(Given::default(), None, Some(given)).unwrap_err()
+    ));
+}
+
+#[test]
 fn a_file_with_an_unknown_key_or_a_bad_value_says_where() {
     let error = crate::yaml::read::<Given>("rate: 4\nreplicas: 3\n").unwrap_err();
     assert!(error.problem.contains("replicas"), "{error:?}");

@@ -123,7 +123,7 @@ pub(super) fn significant(value: f64) -> String {
 }
 
 /// Puts a comma between groups of three digits before the point.
-pub(super) fn grouped(number: &str) -> String {
+pub(crate) fn grouped(number: &str) -> String {
     let (sign, digits) = match number.strip_prefix('-') {
         Some(digits) => ("-", digits),
         None => ("", number),

@@ -1,6 +1,7 @@
 //! Which flags describe a workload?
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use super::arrivals::Arrivals;
 use super::distribution::Distribution;
@@ -19,7 +20,12 @@ pub struct Args {
     #[arg(long, value_name = "NAME|FILE", conflicts_with = "trace")]
     pub workload: Option<String>,
     /// Requests a second; conversations a second, where requests have several turns
-    #[arg(long, value_name = "N", conflicts_with = "trace")]
+    #[arg(
+        long,
+        value_name = "N",
+        conflicts_with = "trace",
+        allow_negative_numbers = true
+    )]
     pub rate: Option<f64>,
     /// How they are scattered: poisson, even, gamma,cv=3 or on=2s,off=8s
     #[arg(long, value_name = "HOW", conflicts_with = "trace")]
@@ -37,10 +43,20 @@ pub struct Args {
     #[arg(long, value_name = "TOKENS", conflicts_with = "trace")]
     pub prefix_tokens: Option<Distribution>,
     /// Their popularity: the n-th is asked for as 1 / n^ZIPF
-    #[arg(long, value_name = "ZIPF", conflicts_with = "trace")]
+    #[arg(
+        long,
+        value_name = "ZIPF",
+        conflicts_with = "trace",
+        allow_negative_numbers = true
+    )]
     pub zipf: Option<f64>,
     /// The first one's part of all requests, 0 to 1
-    #[arg(long, value_name = "SHARE", conflicts_with = "trace")]
+    #[arg(
+        long,
+        value_name = "SHARE",
+        conflicts_with = "trace",
+        allow_negative_numbers = true
+    )]
     pub first_share: Option<f64>,
     /// Tokens of a prompt that no other has
     #[arg(long, value_name = "TOKENS", conflicts_with = "trace")]
@@ -77,7 +93,12 @@ pub struct TraceArgs {
     #[arg(long, value_name = "TOKENS", requires = "trace")]
     pub trace_block: Option<u32>,
     /// How many times faster than recorded, waiting and thinking alike
-    #[arg(long, value_name = "FACTOR", requires = "trace")]
+    #[arg(
+        long,
+        value_name = "FACTOR",
+        requires = "trace",
+        allow_negative_numbers = true
+    )]
     pub speed: Option<f64>,
     /// At most so many requests
     #[arg(long, value_name = "N", requires = "trace")]
@@ -86,7 +107,12 @@ pub struct TraceArgs {
     #[arg(long, value_name = "N", requires = "trace")]
     pub sessions: Option<u64>,
     /// Conversations begun a second, where the trace does not tell when they began [default: 0.05]
-    #[arg(long, value_name = "N", requires = "trace")]
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "trace",
+        allow_negative_numbers = true
+    )]
     pub session_rate: Option<f64>,
     /// No wait between an answer and the next prompt is longer than this
     #[arg(long, value_name = "DURATION", requires = "trace")]
@@ -165,8 +191,8 @@ impl Args {
             if !stages.is_empty() {
                 let all = stages
                     .iter()
-                    .map(|stage| stage.duration.0 + stage.pause.0)
-                    .sum();
+                    .flat_map(|stage| [stage.duration.0, stage.pause.0])
+                    .fold(Duration::ZERO, Duration::saturating_add);
                 load.duration = Some(Span(all));
             }
             load.rate = rate;

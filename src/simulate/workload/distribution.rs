@@ -6,6 +6,8 @@ use std::str::FromStr;
 use fastrand::Rng;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::MOST_TOKENS;
+
 /// Standard deviations from the median of a normal distribution to its 99th percentile.
 const P99: f64 = 2.326_347_874_040_841;
 
@@ -184,7 +186,7 @@ impl Drawer {
         reason = "the cast saturates, and no length is negative"
     )]
     pub(super) fn draw_whole(self, rng: &mut Rng) -> u32 {
-        self.draw(rng).round().min(f64::from(u32::MAX >> 4)) as u32
+        self.draw(rng).round().min(f64::from(MOST_TOKENS)) as u32
     }
 }
 

@@ -1,5 +1,6 @@
 //! What does a generated load look like? Plain data, as it stands in YAML.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -7,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::arrivals::{Arrivals, Stage};
 use super::distribution::Distribution;
 use super::spec::OpenError;
+use super::{LONGEST, MOST_TOKENS};
 use crate::config::units::{Span, SpanOrZero};
 
 /// A load made by chance. Whatever is not given is as in the reference load: 40 requests a second, 200 prefixes of
@@ -132,7 +134,9 @@ impl Default for Service {
 impl Service {
     /// For an answer of this length.
     pub(super) fn time(self, output: u32) -> Duration {
-        self.first_token.0 + self.per_token.0 * output
+        self.first_token
+            .0
+            .saturating_add(self.per_token.0.saturating_mul(output))
     }
 }
 
@@ -165,19 +169,18 @@ impl Generated {
 
     /// Refuses what cannot be generated.
     pub(super) fn check(&self) -> Result<(), OpenError> {
-        let above_zero = |field, value: f64| {
-            if value.is_finite() && value > 0.0 {
-                Ok(())
-            } else {
-                Err(OpenError::setting(
-                    field,
-                    format!("{value} is not a number above 0"),
-                ))
-            }
-        };
-        above_zero("rate", self.rate)?;
+        self.check_times()?;
+        self.check_lengths()?;
+        self.prefixes.check()
+    }
+
+    fn check_times(&self) -> Result<(), OpenError> {
+        within("rate", self.rate, RATES)?;
+        lasts("duration", self.duration.unwrap_or(DURATION).0)?;
         for stage in &self.stages {
-            above_zero("stages.rate", stage.rate)?;
+            within("stages.rate", stage.rate, RATES)?;
+            lasts("stages.duration", stage.duration.0)?;
+            lasts("stages.pause", stage.pause.0)?;
         }
         if !self.stages.is_empty() {
             if matches!(self.arrivals, Arrivals::OnOff { .. }) {
@@ -189,21 +192,77 @@ impl Generated {
                 return Err(OpenError::setting("duration", problem));
             }
         }
-        let prefixes = &self.prefixes;
-        if !(0.0..=20.0).contains(&prefixes.zipf) {
-            let problem = format!("{} is not between 0 and 20", prefixes.zipf);
-            return Err(OpenError::setting("prefixes.zipf", problem));
+        if let Some(talk) = &self.conversation {
+            let think = talk.think.mean();
+            within("conversation.think", think, 0.0..=LONGEST.as_secs_f64())?;
         }
-        if let Some(share) = prefixes.first_share
-            && !((0.0..=1.0).contains(&share) && prefixes.count > 1)
+        let burst = self.burst.as_ref();
+        burst.map_or(Ok(()), |burst| lasts("burst.at", burst.at.0))
+    }
+
+    fn check_lengths(&self) -> Result<(), OpenError> {
+        let tokens = |field, mean: f64| within(field, mean, 0.0..=f64::from(MOST_TOKENS));
+        tokens("common-head", f64::from(self.common_head))?;
+        tokens("prefixes.tokens", self.prefixes.tokens.mean())?;
+        tokens("unshared", self.unshared.mean())?;
+        tokens("output", self.output.mean())?;
+        if let Some(talk) = &self.conversation {
+            tokens("conversation.user", talk.user.mean())?;
+            within("conversation.turns", talk.turns.mean(), 0.0..=1e6)?;
+        }
+        if let Some(burst) = &self.burst {
+            tokens("burst.shared", f64::from(burst.shared))?;
+            tokens("burst.unshared", f64::from(burst.unshared))?;
+            tokens("burst.output", f64::from(burst.output))?;
+            within("burst.requests", f64::from(burst.requests), 0.0..=1e6)?;
+        }
+        Ok(())
+    }
+}
+
+impl Prefixes {
+    fn check(&self) -> Result<(), OpenError> {
+        within("prefixes.zipf", self.zipf, 0.0..=20.0)?;
+        within("prefixes.count", f64::from(self.count), 0.0..=1e7)?;
+        let questions = f64::from(self.questions) * f64::from(self.count);
+        within("prefixes.questions of all prefixes", questions, 0.0..=1e7)?;
+        if let Some(share) = self.first_share
+            && !((0.0..=1.0).contains(&share) && self.count > 1)
         {
             let problem = format!("{share} is not a share (0 to 1) of at least two prefixes");
             return Err(OpenError::setting("prefixes.first-share", problem));
         }
-        if prefixes.questions > 0 && prefixes.count == 0 {
+        if self.questions > 0 && self.count == 0 {
             let problem = "without prefixes there are none".to_owned();
             return Err(OpenError::setting("prefixes.questions", problem));
         }
         Ok(())
     }
+}
+
+/// Arrivals a second that a run can have; those of `plan`.
+pub(super) const RATES: RangeInclusive<f64> = 1e-6..=1e7;
+
+/// Refuses what is out of its bounds, and what is no number.
+pub(super) fn within(
+    field: &'static str,
+    value: f64,
+    bounds: RangeInclusive<f64>,
+) -> Result<(), OpenError> {
+    if bounds.contains(&value) {
+        return Ok(());
+    }
+    let (least, most) = (bounds.start(), bounds.end());
+    let problem = format!("{value:?} is not between {least} and {most}");
+    Err(OpenError::setting(field, problem))
+}
+
+fn lasts(field: &'static str, time: Duration) -> Result<(), OpenError> {
+    if time <= LONGEST {
+        return Ok(());
+    }
+    Err(OpenError::setting(
+        field,
+        "it is longer than a year".to_owned(),
+    ))
 }

@@ -13,6 +13,7 @@ use super::distribution::Drawer;
 use super::generated::{Burst, Generated, Service};
 use super::names::{self, Kind, name};
 use super::replay::{Script, Session, Sessions, Turn};
+use super::{LONGEST, MOST_TOKENS};
 use crate::simulate::prompt::{Prompt, Segment};
 
 /// Numbers of conversations from here on are those of bursts.
@@ -252,7 +253,7 @@ impl Sessions for Generator {
         let most = 6.0f64.mul_add(expected.sqrt(), expected).ceil() as u64;
         let burst = self.burst.as_ref();
         let burst = burst.map_or(0, |burst| u64::from(burst.what.requests - burst.done));
-        Some(most.saturating_sub(self.made) + burst)
+        Some(most.saturating_sub(self.made).saturating_add(burst))
     }
 }
 
@@ -270,17 +271,20 @@ impl Script for Chat {
         self.turn += 1;
         let before = &self.before;
         let think = self.talk.think.draw(&mut self.rng);
-        let think = Duration::try_from_secs_f64(think).unwrap_or(Duration::ZERO);
+        let think = Duration::try_from_secs_f64(think).map_or(LONGEST, |think| think.min(LONGEST));
+        let user = self.talk.user.draw_whole(&mut self.rng).max(1);
+        let tokens = before.prompt.tokens().saturating_add(before.output);
+        if tokens.saturating_add(user) > MOST_TOKENS {
+            // It has said all that a prompt can hold.
+            return None;
+        }
         let added = [
             (before.answer, before.output),
-            (
-                name(Kind::Own, self.number, self.turn),
-                self.talk.user.draw_whole(&mut self.rng).max(1),
-            ),
+            (name(Kind::Own, self.number, self.turn), user),
         ];
         let all = before.prompt.segments().iter().copied();
         let turn = Turn {
-            gap: self.talk.service.time(before.output) + think,
+            gap: self.talk.service.time(before.output).saturating_add(think),
             think,
             prompt: Prompt::new(all.chain(segments(added))),
             output: self.talk.output.draw_whole(&mut self.rng).max(1),

@@ -149,7 +149,7 @@ impl<S: Sessions> Replay<S> {
         rest.left -= 1;
         if let Some(turn) = rest.script.next() {
             self.due.push(Reverse(Due {
-                at: before + turn.gap,
+                at: before.saturating_add(turn.gap),
                 session,
                 turn,
                 rest,
@@ -191,7 +191,7 @@ impl<S: Sessions> Workload for Replay<S> {
             self.talking.remove(&session);
         }
         let turn = turn?;
-        Some(arrival(ended + turn.think, session, turn))
+        Some(arrival(ended.saturating_add(turn.think), session, turn))
     }
 
     fn len_hint(&self) -> Option<u64> {

@@ -52,7 +52,7 @@ pub enum OpenError {
         name: String,
     },
     /// A file cannot be read.
-    #[error("{}: {source}", path.display())]
+    #[error("cannot read {}", path.display())]
     Read {
         /// The file or folder.
         path: PathBuf,
@@ -87,6 +87,14 @@ pub enum OpenError {
         /// Counted from 1.
         line: u64,
         /// What is wrong, and what to do.
+        problem: String,
+    },
+    /// A trace that is read and cannot be replayed.
+    #[error("{}: {problem}", path.display())]
+    Unusable {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why not.
         problem: String,
     },
     /// A trace has no requests.

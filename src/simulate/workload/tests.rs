@@ -263,6 +263,23 @@ fn a_load_that_makes_no_sense_is_refused_by_the_name_of_the_setting() {
             "  prefixes: {count: 1, first-share: 0.5}",
             "`prefixes.first-share`",
         ),
+        ("  rate: 1e308", "`rate`"),
+        ("  duration: 5000000000h", "`duration`"),
+        ("  common-head: 4294967295", "`common-head`"),
+        ("  prefixes: {tokens: 1e308}", "`prefixes.tokens`"),
+        ("  prefixes: {count: 4294967295}", "`prefixes.count`"),
+        (
+            "  prefixes: {count: 100000, questions: 100000}",
+            "`prefixes.questions",
+        ),
+        ("  unshared: 1e308", "`unshared`"),
+        ("  output: 4e9", "`output`"),
+        ("  conversation: {think: 1.8e19}", "`conversation.think`"),
+        ("  conversation: {turns: 1e308}", "`conversation.turns`"),
+        (
+            "  burst: {at: 0s, requests: 1, shared: 4294967295, unshared: 1, output: 1}",
+            "`burst.shared`",
+        ),
     ] {
         let error = generated(yaml)
             .open(1, Loop::Open)
@@ -279,6 +296,19 @@ fn a_load_that_makes_no_sense_is_refused_by_the_name_of_the_setting() {
     ] {
         crate::yaml::read::<Spec>(yaml).unwrap_err();
     }
+}
+
+#[test]
+fn a_conversation_ends_where_no_prompt_could_hold_more() {
+    let spec = generated(
+        "  requests: 100\n  rate: 1\n  conversation: {turns: 50, user: 4e6, think: '1e6,cv=100', service: {per-token: 5000000000h}}",
+    );
+    let all = open(&spec, 1);
+    let most = all.iter().map(|one| one.prompt.tokens()).max();
+    assert!(
+        most > Some(12_000_000) && most <= Some(MOST_TOKENS),
+        "{most:?}"
+    );
 }
 
 #[test]
@@ -323,6 +353,10 @@ fn flags_change_a_ready_made_load_and_name_a_trace() {
     };
     assert_eq!((trace.speed, trace.limit), (2.0, Some(5)));
     assert!(read("--trace a.jsonl --rate 5").is_err());
+    // The bounds are said, not that there is no flag `-1`.
+    let negative = read("--rate -1").unwrap().spec().unwrap();
+    let error = negative.open(1, Loop::Open).err().unwrap();
+    assert!(error.to_string().contains("`rate`: -1"), "{error}");
     assert!(read("--workload nonsense").unwrap().spec().is_err());
 }
 

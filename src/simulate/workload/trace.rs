@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::generated::Service;
+use super::generated::{RATES, Service, within};
 use super::spec::OpenError;
 use crate::config::units::Span;
 use recording::{Recorded, Recording};
@@ -95,13 +95,8 @@ impl Trace {
 
     /// Refuses settings that make no sense.
     pub(super) fn check(&self) -> Result<(), OpenError> {
-        let above_zero = [("speed", self.speed), ("session-rate", self.session_rate)];
-        for (field, value) in above_zero {
-            if !(value.is_finite() && value > 0.0) {
-                let problem = format!("{value} is not a number above 0");
-                return Err(OpenError::setting(field, problem));
-            }
-        }
+        within("speed", self.speed, 1e-9..=1e9)?;
+        within("session-rate", self.session_rate, RATES)?;
         if self.block == Some(0) {
             return Err(OpenError::setting("block", "a block has tokens".to_owned()));
         }

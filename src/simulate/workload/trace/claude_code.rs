@@ -85,8 +85,12 @@ fn conversation(
 ) -> Result<Recording, OpenError> {
     let mut text = Vec::new();
     files::open(file)?
+        .take(files::MOST_BYTES + 1)
         .read_to_end(&mut text)
         .map_err(|error| OpenError::read(file, error))?;
+    if text.len() as u64 > files::MOST_BYTES {
+        return Err(OpenError::line(file, 1, files::too_long()));
+    }
     let read: Conversation = serde_json::from_slice(&text).map_err(|error| {
         let problem = format!("not a conversation of this format: {error}");
         OpenError::line(file, error.line() as u64, problem)
@@ -163,9 +167,9 @@ fn think(trace: &Trace, before: &Flat<'_>, now: &Flat<'_>) -> Duration {
     }
 }
 
-/// Never negative; what is no time is none.
+/// Never negative, and what is longer than any trace may be no longer than can be added up.
 fn seconds(seconds: f64) -> Duration {
-    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::ZERO)
+    Duration::try_from_secs_f64(seconds.clamp(0.0, 1e12)).unwrap_or(Duration::ZERO)
 }
 
 /// What blocks are called.

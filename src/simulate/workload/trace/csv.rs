@@ -271,7 +271,7 @@ impl Talk {
         });
         self.output = row.output;
         self.prefix = row.prefix;
-        self.free = row.at + trace.service.time(row.output);
+        self.free = row.at.saturating_add(trace.service.time(row.output));
     }
 
     fn add_piece(&mut self, id: u64, tokens: u32) {

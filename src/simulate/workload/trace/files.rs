@@ -14,11 +14,27 @@ const ENDINGS: [&str; 3] = ["json", "jsonl", "csv"];
 /// So much of a file tells what it is.
 const HEAD_BYTES: u64 = 64 << 10;
 
+/// Bytes of the longest line, or file where a file is a conversation: the token ids of the longest prompt, written out.
+pub(super) const MOST_BYTES: u64 = 128 << 20;
+
+/// What is said of anything longer.
+pub(super) fn too_long() -> String {
+    format!("longer than {} MiB", MOST_BYTES >> 20)
+}
+
 /// The files of a recording, in order of their names.
 pub(super) fn list(path: &Path) -> Result<Vec<PathBuf>, OpenError> {
     let about = std::fs::metadata(path).map_err(|error| OpenError::read(path, error))?;
-    if !about.is_dir() {
+    if about.is_file() {
         return Ok(vec![path.to_owned()]);
+    }
+    if !about.is_dir() {
+        // Each policy reads it anew, which a pipe does not allow.
+        let problem = "is neither a file nor a folder; write what a pipe has into a file";
+        return Err(OpenError::Unusable {
+            path: path.to_owned(),
+            problem: problem.to_owned(),
+        });
     }
     let mut found = Vec::new();
     let mut folders = vec![path.to_owned()];
@@ -95,7 +111,8 @@ pub(super) fn detect(path: &Path, files: &[PathBuf]) -> Result<Format, OpenError
     if let Some(format) = form_of(head, line) {
         return Ok(format);
     }
-    let shown: String = line.chars().take(60).collect();
+    let shown = line.chars().take(60).flat_map(char::escape_debug);
+    let shown: String = shown.collect();
     let problem = format!("`{shown}…` begins none of the known formats");
     Err(OpenError::UnknownFormat {
         path: first.to_owned(),
@@ -145,10 +162,14 @@ impl Lines {
         loop {
             self.line.clear();
             self.number += 1;
-            let read = self.reader.read_until(b'\n', &mut self.line);
+            let mut reader = self.reader.by_ref().take(MOST_BYTES + 1);
+            let read = reader.read_until(b'\n', &mut self.line);
             let read = read.map_err(|error| OpenError::read(&self.path, error))?;
             if read == 0 {
                 return Ok(None);
+            }
+            if read as u64 > MOST_BYTES {
+                return Err(self.wrong(too_long()));
             }
             if !self.line.trim_ascii().is_empty() {
                 break;

@@ -69,7 +69,7 @@ pub(super) fn read(trace: &Trace, files: &[PathBuf]) -> Result<Vec<Recording>, O
             output: call.output,
             prefix: Some(name(Kind::Prefix, call.session as u64, 0)),
         });
-        *free = call.at + trace.service.time(call.output);
+        *free = call.at.saturating_add(trace.service.time(call.output));
     }
     Ok(all)
 }

@@ -129,7 +129,7 @@ impl<'a> Conversations<'a> {
                 .or_else(|| row.hash_ids.first())
                 .copied(),
         });
-        *free = at + service;
+        *free = at.saturating_add(service);
         for id in &row.hash_ids {
             self.origin.entry(*id).or_insert(place);
         }

@@ -9,6 +9,7 @@ use crate::simulate::prompt::{Prompt, Segment};
 use crate::simulate::workload::names::{Kind, name};
 use crate::simulate::workload::replay::{Script, Session, Sessions, Turn};
 use crate::simulate::workload::spec::OpenError;
+use crate::simulate::workload::{LONGEST, MOST_TOKENS};
 
 /// One request as its reader found it.
 #[derive(Clone, Debug)]
@@ -31,6 +32,8 @@ pub(super) struct Recording {
     /// When its last turn so far came.
     last_at: Duration,
     turns: Vec<Kept>,
+    /// Tokens of the longest prompt or answer.
+    longest: u64,
     /// The last prompt so far.
     last: Vec<Segment>,
 }
@@ -55,6 +58,7 @@ impl Recording {
             at: Duration::ZERO,
             last_at: Duration::ZERO,
             turns: Vec::new(),
+            longest: 0,
             last: Vec::new(),
         }
     }
@@ -78,8 +82,20 @@ impl Recording {
             prefix: call.prefix,
         });
         self.last_at = self.last_at.max(call.at);
+        let tokens = call.prompt.iter().map(|piece| u64::from(piece.tokens));
+        self.longest = self.longest.max(tokens.sum()).max(call.output.into());
         self.last.truncate(common);
         self.last.extend_from_slice(own);
+    }
+
+    /// When its last turn comes at the earliest, in the slower of both loops.
+    fn ends(&self) -> Duration {
+        let sum = |time: fn(&Kept) -> Duration| {
+            // Nobody waits for the first.
+            let times = self.turns.iter().skip(1).map(time);
+            times.fold(self.at, Duration::saturating_add)
+        };
+        sum(|turn| turn.gap).max(sum(|turn| turn.think))
     }
 
     /// Its turns so far.
@@ -141,6 +157,7 @@ impl Recorded {
                 turn.think = scaled(think, trace.speed);
             }
         }
+        refuse_the_impossible(trace, &all)?;
         Ok(Self {
             turns_left: all.iter().map(|recording| recording.turns() as u64).sum(),
             longest: all.iter().map(Recording::turns).max().unwrap_or(0),
@@ -152,6 +169,25 @@ impl Recorded {
     pub(in crate::simulate::workload) const fn has_conversations(&self) -> bool {
         self.longest > 1
     }
+}
+
+/// Refuses recordings that no engine and nobody's patience could be meant for.
+fn refuse_the_impossible(trace: &Trace, all: &[Recording]) -> Result<(), OpenError> {
+    let unusable = |problem: String| OpenError::Unusable {
+        path: trace.path.clone(),
+        problem,
+    };
+    let longest = all.iter().map(|recording| recording.longest).max();
+    if let Some(tokens) = longest.filter(|tokens| *tokens > u64::from(MOST_TOKENS)) {
+        let problem =
+            format!("a prompt or answer of {tokens} tokens; at most {MOST_TOKENS} are taken");
+        return Err(unusable(problem));
+    }
+    if all.iter().any(|recording| recording.ends() > LONGEST) {
+        let problem = "it takes longer than a year; see --speed, --session-rate and --max-think";
+        return Err(unusable(problem.to_owned()));
+    }
+    Ok(())
 }
 
 /// Keeps so many, chosen by the seed, in their order.

@@ -158,6 +158,72 @@ fn sub_agents_come_at_their_times_and_long_thoughts_can_be_cut() {
 }
 
 #[test]
+fn what_no_engine_reads_and_nobody_waits_for_is_refused() {
+    for (from, to) in [
+        ("\"output_length\": 5", "\"output_length\": 4294967295"),
+        ("\"timestamp\": 0", "\"timestamp\": 1.8e22"),
+        ("\"timestamp\": 0", "\"timestamp\": 4e10"),
+    ] {
+        let second = MOONCAKE.replace(from, to);
+        let says = if from.contains("output") {
+            "4294967295 tokens"
+        } else {
+            "longer than a year"
+        };
+        refused(
+            "a.jsonl",
+            &format!("{MOONCAKE}\n{second}"),
+            Loop::Open,
+            says,
+        );
+    }
+    let late = r#"{"block_size": 16, "requests": [{"t": 0, "in": 16, "out": 1, "hash_ids": [1]},
+        {"t": 1e308, "in": 16, "out": 1, "hash_ids": [1]}]}"#;
+    refused("a.json", late, Loop::Closed, "longer than a year");
+    // A date is decades after 1970, which nobody waits for.
+    let (_folder, dated) = written(
+        "a.csv",
+        b"timestamp,input_tokens,output_tokens,session\n2023-11-16 18:17:03,1,1,a\n2023-11-16 18:17:09,2,1,a\n",
+    );
+    assert_eq!(all(&dated).len(), 2);
+    let (_folder, mut trace) = written("a.jsonl", MOONCAKE.as_bytes());
+    trace.speed = 1e-300;
+    let error = Spec::Trace(trace).open(1, Loop::Open).err().unwrap();
+    assert!(error.to_string().contains("`speed`"), "{error}");
+}
+
+#[test]
+fn a_line_without_end_is_not_read_to_its_end() {
+    let (_folder, mut trace) = written("a.jsonl", b"");
+    let file = std::fs::File::create(&trace.path).unwrap();
+    file.set_len(files::MOST_BYTES * 4).unwrap();
+    for format in [Format::Mooncake, Format::ClaudeCode, Format::Csv] {
+        trace.format = Some(format);
+        let error = Spec::Trace(trace.clone()).open(1, Loop::Open).err();
+        let error = error.unwrap().to_string();
+        assert!(error.contains("longer than 128 MiB"), "{error}");
+    }
+}
+
+#[test]
+fn what_can_be_read_only_once_is_no_recording() {
+    let trace = Trace::new("/dev/null".into());
+    let error = Spec::Trace(trace).open(1, Loop::Open).err().unwrap();
+    assert!(
+        error.to_string().contains("neither a file nor a folder"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_reason_is_said_once() {
+    let trace = Trace::new("/nonexistent".into());
+    let error = Spec::Trace(trace).open(1, Loop::Open).err().unwrap();
+    let said = format!("{:#}", anyhow::Error::new(error));
+    assert_eq!(said.matches("No such file").count(), 1, "{said}");
+}
+
+#[test]
 fn a_beginning_that_all_share_joins_no_conversations() {
     let row = |at: u32, tokens: u32, ids: &str| {
         format!(

@@ -1,0 +1,71 @@
+//! Claims about what flags make of a fleet, and which they refuse before anything runs.
+
+use super::*;
+
+#[derive(Debug, clap::Parser)]
+struct Flags {
+    #[command(flatten)]
+    args: Args,
+}
+
+#[track_caller]
+fn read(line: &str) -> Args {
+    try_read(line).unwrap()
+}
+
+fn try_read(line: &str) -> Result<Args, clap::Error> {
+    let words = std::iter::once("simulate").chain(line.split_whitespace());
+    <Flags as clap::Parser>::try_parse_from(words).map(|flags| flags.args)
+}
+
+#[test]
+fn each_policy_is_compared_once_and_an_unknown_one_is_refused_before_any_runs() {
+    let policies = read("--policy lmetric,random,lmetric").policies();
+    assert_eq!(policies.unwrap(), ["lmetric", "random"]);
+    assert_eq!(read("").policies().unwrap(), policy::ALL);
+    let variant = read("--policy least-prefill-pool").policies();
+    assert_eq!(variant.unwrap(), ["least-prefill-pool"]);
+    let error = read("--policy random,nonsense").policies().unwrap_err();
+    assert_eq!(error.name, "nonsense");
+}
+
+#[test]
+fn every_flag_of_the_engine_changes_a_profile_too_or_is_refused_beside_it() {
+    const PROFILE: &str = "--profile rtx-4090-llama-3.1-8b";
+    let engine = |line: &str| read(line).engine.settings().unwrap();
+    let plain = engine(PROFILE);
+    let changed = engine(&format!(
+        "{PROFILE} --max-num-seqs 7 --max-num-batched-tokens 99 --kv-tokens 1600"
+    ));
+    assert_eq!(
+        (plain.max_num_seqs, plain.max_num_batched_tokens),
+        (256, 2048)
+    );
+    assert_eq!(
+        (changed.max_num_seqs, changed.max_num_batched_tokens),
+        (7, 99)
+    );
+    assert_eq!((changed.blocks, changed.max_model_len), (101, 1600));
+    try_read(&format!("{PROFILE} --block-size 32")).unwrap_err();
+    let preset = engine("--block-size 32");
+    assert_eq!(preset.block_size.get(), 32);
+    assert_eq!(
+        (preset.max_num_seqs, preset.max_num_batched_tokens),
+        (256, 8192)
+    );
+}
+
+#[test]
+fn a_pool_or_a_fleet_that_no_memory_holds_is_refused() {
+    let refused = |args: &Args| {
+        let error = args.scenario(Loop::Open).unwrap_err().to_string();
+        assert!(error.contains("blocks"), "{error}");
+    };
+    refused(&read("--kv-tokens 18446744073709551615"));
+    refused(&read("--replicas 4096 --block-size 1"));
+    let mut search = read("--max-replicas 4096 --block-size 1");
+    search.scenario(Loop::Open).unwrap();
+    search.replicas_for = Some("p90 ttft < 1s".parse().unwrap());
+    refused(&search);
+    read("--replicas 4096").scenario(Loop::Open).unwrap();
+}
