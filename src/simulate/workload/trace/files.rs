@@ -87,7 +87,10 @@ pub(super) fn open(path: &Path) -> Result<Box<dyn BufRead>, OpenError> {
     }
     if head.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
         let problem = "is packed with zstd; unpack it first: zstd -d, or tar xf for a .tar.zst";
-        return Err(fail(std::io::Error::other(problem)));
+        return Err(OpenError::Unusable {
+            path: path.to_owned(),
+            problem: problem.to_owned(),
+        });
     }
     Ok(Box::new(file))
 }
