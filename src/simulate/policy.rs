@@ -55,8 +55,6 @@ pub const VARIANTS: &[&str] = &[
     "least-prefill-others",
     "least-prefill-load",
     "least-prefill-pool",
-    "least-prefill-step-pool",
-    "least-prefill-latency",
 ];
 
 /// What a rule may know of the fleet when it is made.
@@ -64,8 +62,6 @@ pub const VARIANTS: &[&str] = &[
 pub struct Context {
     /// Replicas; their numbers are below this.
     pub replicas: usize,
-    /// Tokens that a replica's KV pool holds.
-    pub kv_capacity_tokens: u64,
     /// Token budget of an engine's step.
     pub max_num_batched_tokens: u32,
     /// What decoding costs.
@@ -116,8 +112,6 @@ pub fn by_name(name: &str, context: &Context) -> Result<Box<dyn Policy>, Unknown
         "least-prefill-others" => Box::new(DecodeAware::new(context, Term::Others)),
         "least-prefill-load" => Box::new(DecodeAware::new(context, Term::Load)),
         "least-prefill-pool" => Box::new(DecodeAware::new(context, Term::Pool)),
-        "least-prefill-step-pool" => Box::new(DecodeAware::new(context, Term::StepPool)),
-        "least-prefill-latency" => Box::new(DecodeAware::new(context, Term::Latency)),
         _ => {
             return Err(UnknownPolicy {
                 name: name.to_owned(),

@@ -15,11 +15,7 @@
 //!   seen at the picks, as the share of replicas that have prompt tokens queued:
 //!   `cost = queued + uncached / (1 - r)`.
 //! - *pool*: the same where the queues are one: whoever comes goes where there is none, so that work delays others only
-//!   while every replica has tokens queued, which is `r` here. *step-pool* is both.
-//! - *latency*: how much later do all requests end, this one and those already there? Its prefill delays itself and the
-//!   `n` that decode beside it; its `o` output tokens each wait for all contexts there, and each makes the others wait for
-//!   its own context of `c` tokens:
-//!   `cost = queued + uncached · (1 + n) + o · K · (C + n · c)`.
+//!   while every replica has tokens queued, which is `r` here.
 
 use super::choose::{book, ready, uncached};
 use super::{Asked, Context, Knowledge, Policy, Seen};
@@ -34,8 +30,6 @@ pub(super) enum Term {
     Others,
     Load,
     Pool,
-    StepPool,
-    Latency,
 }
 
 /// Picks over which the load is averaged.
@@ -50,8 +44,6 @@ pub(super) struct DecodeAware {
     busy: f64,
     /// Share of these picks at which every replica had some.
     full: f64,
-    /// Output tokens and requests so far: what a picker would have learnt from the answers.
-    outputs: (u64, u64),
 }
 
 impl DecodeAware {
@@ -61,34 +53,35 @@ impl DecodeAware {
             context: *context,
             busy: 0.0,
             full: 0.0,
-            outputs: (0, 0),
         }
     }
 
     fn cost(&self, asked: &Asked<'_>, seen: &Seen) -> f64 {
-        let decode = self.context.decode;
         let (queued, uncached) = (seen.queued as f64, uncached(asked, seen) as f64);
-        let (context, others) = (seen.context as f64, f64::from(seen.in_flight));
-        let step = |work: f64| {
-            let steps = 1.0 + work / f64::from(self.context.max_num_batched_tokens.max(1));
-            // Nothing decodes where nothing is in flight.
-            let weights = if seen.in_flight > 0 { decode.step } else { 0.0 };
-            work + steps * (weights + decode.context_token * context)
-        };
         match self.term {
-            Term::Step => step(queued + uncached),
-            Term::Pool => queued + uncached / (1.0 - self.full.min(MOST_BUSY)),
-            Term::StepPool => step(queued + uncached / (1.0 - self.full.min(MOST_BUSY))),
-            Term::Others => queued + uncached * (1.0 + others),
-            Term::Load => queued + uncached / (1.0 - self.busy.min(MOST_BUSY)),
-            Term::Latency => {
-                let own = asked.prepared.prompt.get() as f64;
-                let output = self.outputs.0 as f64 / self.outputs.1.max(1) as f64;
-                queued
-                    + uncached * (1.0 + others)
-                    + output * decode.context_token * (context + others * own)
+            Term::Step => {
+                let decode = self.context.decode;
+                let work = queued + uncached;
+                let steps = 1.0 + work / f64::from(self.context.max_num_batched_tokens.max(1));
+                // Nothing decodes where nothing is in flight.
+                let weights = if seen.in_flight > 0 { decode.step } else { 0.0 };
+                work + steps * (weights + decode.context_token * seen.context as f64)
             }
+            Term::Others => queued + uncached * (1.0 + f64::from(seen.in_flight)),
+            Term::Load => queued + uncached / (1.0 - self.busy.min(MOST_BUSY)),
+            Term::Pool => queued + uncached / (1.0 - self.full.min(MOST_BUSY)),
         }
+    }
+
+    /// Enters what this pick sees of the load.
+    fn remember(&mut self, ready: &[Seen]) {
+        if ready.is_empty() {
+            return;
+        }
+        let busy = ready.iter().filter(|seen| seen.queued > 0).count();
+        let full = u8::from(busy == ready.len());
+        self.busy += (busy as f64 / ready.len() as f64 - self.busy) / REMEMBERED;
+        self.full += (f64::from(full) - self.full) / REMEMBERED;
     }
 }
 
@@ -100,10 +93,7 @@ impl DecodeAware {
 impl Policy for DecodeAware {
     fn pick(&mut self, asked: &Asked<'_>, fleet: &dyn Knowledge) -> Result<Decision, Refusal> {
         let ready = ready(fleet.survey(asked));
-        let full = ready.iter().all(|seen| seen.queued > 0);
-        self.full += (f64::from(u8::from(full)) - self.full) / REMEMBERED;
-        let busy = ready.iter().filter(|seen| seen.queued > 0).count();
-        self.busy += (busy as f64 / ready.len().max(1) as f64 - self.busy) / REMEMBERED;
+        self.remember(&ready);
         let runners = ready.iter().map(|seen| Runner {
             place: seen.replica,
             cost: TokenCount::new(self.cost(asked, seen).round().max(0.0) as u64),
@@ -112,8 +102,6 @@ impl Policy for DecodeAware {
         let width = tie_width(std::iter::once(asked.block_size));
         let chosen = best(runners.collect(), 1, width, asked.chance, |_, _| true);
         let chosen = chosen.first().map(|runner| runner.place);
-        self.outputs.0 += u64::from(asked.arrival.output);
-        self.outputs.1 += 1;
         book(asked, fleet, chosen)
     }
 }
