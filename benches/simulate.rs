@@ -16,81 +16,30 @@
     reason = "a bench stops at the first thing that is wrong, and says what it measures"
 )]
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use warmpath::engine::model;
+use warmpath::plan::Inputs;
 use warmpath::routing::block::BlockSize;
-use warmpath::routing::router::{Decision, Refusal};
-use warmpath::simulate::fleet::{self, Settings};
-use warmpath::simulate::policy::{Asked, Knowledge, Policy};
-use warmpath::simulate::prompt::{Prompt, Segment};
-use warmpath::simulate::workload::{Arrival, Workload};
+use warmpath::simulate::fleet;
+use warmpath::simulate::scenario::Scenario;
+use warmpath::simulate::workload::{Generated, Loop, Spec};
 
-/// What `serve` does.
-struct LeastPrefill;
+const REPLICAS: usize = 20;
 
-impl Policy for LeastPrefill {
-    fn pick(&mut self, asked: &Asked<'_>, fleet: &dyn Knowledge) -> Result<Decision, Refusal> {
-        fleet.pick(asked)
-    }
-}
-
-/// The reference load.
-struct Reference {
-    rng: fastrand::Rng,
-    at: Duration,
-    made: u64,
-    requests: u64,
-}
-
-impl Workload for Reference {
-    fn next(&mut self) -> Option<Arrival> {
-        if self.made == self.requests {
-            return None;
-        }
-        self.made += 1;
-        self.at += Duration::from_secs_f64(-(1.0 - self.rng.f64()).ln() / 40.0);
-        let prefix = self.rng.u64(..200);
-        let own = 1_000 + 2 * self.made;
-        let segment = |id, tokens| Segment { id, tokens };
-        Some(Arrival {
-            at: self.at,
-            prompt: Prompt::new([segment(prefix, 6_000), segment(own, 2_000)]),
-            output: 300,
-            answer: own + 1,
-            session: self.made,
-            prefix: Some(prefix),
-        })
-    }
-
-    fn follow(&mut self, _session: u64, _ended: Duration) -> Option<Arrival> {
-        None
-    }
-
-    fn len_hint(&self) -> Option<u64> {
-        Some(self.requests)
-    }
-}
-
-/// `warmpath plan --preset llama-3.3-70b-h200`.
-fn engine(block_size: u32) -> model::Settings {
-    model::Settings {
-        block_size: BlockSize::new(block_size).unwrap(),
-        blocks: 558_124 / block_size as usize,
-        lower_blocks: 0,
-        lower_describes: false,
-        load_per_token: Duration::ZERO,
-        max_num_seqs: 256,
-        max_num_batched_tokens: 8_192,
-        max_model_len: 131_072,
-        step_base: Duration::ZERO,
-        prefill_per_token: Duration::from_nanos(71_300),
-        decode_per_step: Duration::from_micros(9_800),
-        decode_ns_per_context_token: 45.5,
-        answer_tokens: 300,
-        vocabulary: Arc::from([0]),
-        seed: 0,
+/// The load and the engines are those of `warmpath simulate` where nothing else is said.
+fn reference(requests: u64, block_size: u32) -> Scenario {
+    let size = BlockSize::new(block_size).unwrap();
+    let engine = Inputs::preset("llama-3.3-70b-h200")
+        .unwrap()
+        .engine(size, 8_192, 256);
+    Scenario {
+        load: Spec::Generated(Generated {
+            requests: Some(requests),
+            ..Generated::default()
+        }),
+        kind: Loop::Open,
+        fleet: fleet::Settings::new(REPLICAS, engine),
+        seed: 1,
     }
 }
 
@@ -102,16 +51,12 @@ fn processor_time() -> Duration {
 
 fn main() {
     let requests = std::env::var("SIMULATE_REQUESTS").map_or(50_000, |n| n.parse().unwrap());
-    let mut load = Reference {
-        rng: fastrand::Rng::with_seed(1),
-        at: Duration::ZERO,
-        made: 0,
-        requests,
-    };
     let block_size = std::env::var("SIMULATE_BLOCK_SIZE").map_or(16, |n| n.parse().unwrap());
-    let settings = Settings::new(20, engine(block_size));
+    let scenario = reference(requests, block_size);
     let before = processor_time();
-    let outcome = fleet::run(&settings, &mut load, &mut LeastPrefill, 1, &mut |_| {}).unwrap();
+    let outcome = scenario
+        .run("least-prefill", REPLICAS, &mut |_| {})
+        .unwrap();
     let took = processor_time().saturating_sub(before).as_secs_f64();
     let each = took / requests as f64;
     println!(

@@ -58,30 +58,18 @@ impl Sequence {
         now: Instant,
     ) -> Self {
         let tokens = std::mem::take(&mut request.prompt);
-        let blocks = tokens.len() / block_size.get() as usize + 1;
-        let mut bytes = Vec::with_capacity(tokens.len() * size_of::<u32>());
+        let prompt = tokens.len();
+        let blocks = prompt / block_size.get() as usize + 1;
+        let mut bytes = Vec::with_capacity(prompt * size_of::<u32>());
         for token in &tokens {
             bytes.extend_from_slice(&token.to_le_bytes());
         }
         let mut sequence = Self {
-            id,
-            len: tokens.len(),
-            prompt_len: tokens.len(),
-            is_named: false,
+            tokens,
             hashes: Vec::with_capacity(blocks),
             keys: Vec::with_capacity(blocks),
-            tokens,
-            blocks: Vec::new(),
-            registered: 0,
-            computed: 0,
-            scheduled: 0,
-            cached: None,
-            loaded: 0,
-            arrived: now,
-            first_scheduled: None,
-            aborted: false,
             digest: xxh3_64_with_seed(&bytes, seed),
-            request,
+            ..Self::waiting(id, request, prompt, now)
         };
         sequence.hash_full_blocks(block_size);
         sequence
@@ -98,14 +86,24 @@ impl Sequence {
             answer: Vec::new(),
         };
         Self {
-            id,
-            request,
-            tokens: Vec::new(),
-            len: named.prompt,
-            prompt_len: named.prompt,
             is_named: true,
             hashes: named.keys.iter().map(|key| EngineHash(key.0)).collect(),
             keys: named.keys,
+            ..Self::waiting(id, request, named.prompt, now)
+        }
+    }
+
+    /// One with a prompt of so many tokens, of which nothing is known or computed yet.
+    fn waiting(id: RequestId, request: Request, prompt: usize, now: Instant) -> Self {
+        Self {
+            id,
+            request,
+            tokens: Vec::new(),
+            len: prompt,
+            prompt_len: prompt,
+            is_named: false,
+            hashes: Vec::new(),
+            keys: Vec::new(),
             blocks: Vec::new(),
             registered: 0,
             computed: 0,

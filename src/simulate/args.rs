@@ -17,18 +17,9 @@ use crate::routing::block::BlockSize;
 /// Flags of `warmpath simulate`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// What comes
-    #[command(flatten)]
-    pub load: workload::Args,
     /// How a trace is replayed, where it allows it [default: both]
     #[arg(long = "loop", value_name = "LOOP", value_enum)]
     pub kind: Option<Loop>,
-    /// The engines
-    #[command(flatten)]
-    pub engine: EngineArgs,
-    /// The fleet around them
-    #[command(flatten)]
-    pub fleet: fleet::Args,
     /// Replicas of the fleet; with --replicas-for the first guess
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub replicas: u16,
@@ -53,6 +44,16 @@ pub struct Args {
     /// Runs at the same time [default: as many as there are cores]
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
+    // Last, since a heading of the help holds for all that follows it.
+    /// What comes
+    #[command(flatten)]
+    pub load: workload::Args,
+    /// The engines
+    #[command(flatten)]
+    pub engine: EngineArgs,
+    /// The fleet around them
+    #[command(flatten)]
+    pub fleet: fleet::Args,
 }
 
 /// Token budget of a step, and requests at once, of engines that no profile describes.
@@ -64,6 +65,7 @@ const MOST_FLEET_BLOCKS: u64 = 1 << 28;
 
 /// Which engines.
 #[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Engines")]
 pub struct EngineArgs {
     /// Constants worked out from a model and its hardware (as `warmpath plan` lists them)
     #[arg(

@@ -78,7 +78,7 @@ pub struct GiveUp {
     pub requests: u64,
 }
 
-/// A replica's death.
+/// A replica's death. Where several of one replica overlap, it is away until the last of them is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outage {
     /// Its number, from 0.

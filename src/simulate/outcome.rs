@@ -19,7 +19,8 @@ pub struct Outcome {
     pub seconds: f64,
     /// Requests that were answered, after the warm-up.
     pub requests: u64,
-    /// Requests that nobody could take, or that were lost with their replica and not repeated.
+    /// Requests that nobody answered, those of the warm-up included: no replica was ready for as long as their patience
+    /// lasted, or they are longer than an engine can hold.
     pub failed: u64,
     /// Requests that were sent again because their replica died.
     pub repeated: u64,

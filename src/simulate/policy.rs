@@ -61,8 +61,6 @@ pub const VARIANTS: &[&str] = &[
 pub struct Context {
     /// Replicas; their numbers are below this.
     pub replicas: usize,
-    /// Tokens that a replica's KV pool holds.
-    pub kv_capacity_tokens: u64,
     /// Token budget of an engine's step.
     pub max_num_batched_tokens: u32,
     /// What decoding costs.

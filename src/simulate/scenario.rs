@@ -60,8 +60,6 @@ impl Scenario {
         let engine = &self.fleet.engine;
         let context = policy::Context {
             replicas,
-            kv_capacity_tokens: engine.blocks.saturating_sub(1) as u64
-                * u64::from(engine.block_size.get()),
             max_num_batched_tokens: u32::try_from(engine.max_num_batched_tokens)
                 .unwrap_or(u32::MAX),
             decode: decode_cost(engine),

@@ -122,11 +122,8 @@ fn owners_of_a_hot_prefix_grow_in_proportion_to_its_rate() {
     };
     let seen = [0.1, 0.2, 0.4].map(owners);
     for (rate, owners, least) in seen {
-        println!("{rate:.1} requests a second: {owners:.1} owners");
-        assert!(
-            owners >= least.min(1.0),
-            "{rate}: {owners} cannot serve them"
-        );
+        println!("{rate:.1} requests a second: {owners:.1} owners, {least:.1} at least");
+        assert!(owners >= least, "{rate}: {owners} cannot serve them");
     }
     let [(_, few, _), _, (_, many, _)] = seen;
     let growth = many / few;
@@ -152,7 +149,7 @@ fn the_death_of_a_replica_costs_no_error_and_its_customers_pay_about_one_prefill
     // Its prefixes, about nine or a few more with second owners, are computed once more: not one request in fifty.
     let computed = |outcome: &Outcome| 1.0 - outcome.cached_share;
     let more = computed(&struck) - computed(&steady);
-    assert!(more < 0.02, "{more}");
+    assert!(more > 0.0 && more < 0.02, "{more}");
     assert!(a_second().is_met(&struck), "{}", struck.ttft.p90);
 }
 

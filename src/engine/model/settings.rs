@@ -55,7 +55,15 @@ pub enum SettingsError {
         /// Tokens of the usable blocks.
         capacity: usize,
     },
+    /// Steps whose ends no clock can tell.
+    #[error(
+        "a step of this engine could take longer than thirty years, or a time that is no number"
+    )]
+    Endless,
 }
+
+/// Some thirty years, in seconds.
+const LONGEST_STEP: f64 = 1e9;
 
 impl Settings {
     /// Refuses an engine in which some request could wait for ever.
@@ -80,6 +88,22 @@ impl Settings {
                 capacity,
             });
         }
-        Ok(())
+        // Not a number is not below it either.
+        if self.longest_step() < LONGEST_STEP && self.decode_ns_per_context_token >= 0.0 {
+            Ok(())
+        } else {
+            Err(SettingsError::Endless)
+        }
+    }
+
+    /// What a step takes at the utmost, seconds.
+    fn longest_step(&self) -> f64 {
+        let contexts = self.max_num_seqs as f64 * self.max_model_len as f64;
+        let prefill = contexts.min(self.max_num_batched_tokens as f64);
+        self.step_base.as_secs_f64()
+            + self.prefill_per_token.as_secs_f64() * prefill
+            + self.load_per_token.as_secs_f64() * contexts
+            + self.decode_per_step.as_secs_f64()
+            + self.decode_ns_per_context_token * 1e-9 * contexts
     }
 }

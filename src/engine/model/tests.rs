@@ -385,4 +385,20 @@ fn requests_that_can_never_run_are_refused() {
         .err(),
         Some(SettingsError::Zero("max_num_seqs"))
     );
+    let prefill = |prefill_per_token| Settings {
+        prefill_per_token,
+        ..settings()
+    };
+    let context = |decode_ns_per_context_token| Settings {
+        decode_ns_per_context_token,
+        ..settings()
+    };
+    for endless in [
+        prefill(Duration::MAX),
+        context(f64::INFINITY),
+        context(f64::NAN),
+        context(-1.0),
+    ] {
+        assert_eq!(Model::new(endless).err(), Some(SettingsError::Endless));
+    }
 }

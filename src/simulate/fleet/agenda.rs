@@ -23,9 +23,9 @@ pub(super) enum What {
     Report,
     /// An interval of the course is over.
     Interval,
-    /// A replica dies.
+    /// An outage of a replica begins.
     Down(usize),
-    /// It is back.
+    /// It ends.
     Up(usize),
 }
 

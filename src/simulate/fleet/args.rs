@@ -9,6 +9,7 @@ use crate::config::units::{Span, SpanOrZero};
 /// How the fleet is observed and what befalls it; what kind of engines it has is told elsewhere.
 #[derive(Clone, Debug, clap::Args)]
 #[group(skip)]
+#[command(next_help_heading = "Fleet")]
 pub struct Args {
     /// How late the picker knows KV events
     #[arg(long, value_name = "DURATION", default_value = "0s")]

@@ -50,9 +50,7 @@ impl Flight {
             patience: None,
         }
     }
-}
 
-impl Flight {
     /// Cuts its prompt into blocks, and the answer as well where engines go by names.
     pub(super) fn cut(&mut self, told: Told, size: BlockSize) {
         let prompt = &self.arrival.prompt;

@@ -16,6 +16,8 @@ pub(super) struct Replica {
     engine: Option<Engine>,
     /// Counts its lives, so that what was noted in one does nothing in the next.
     pub(super) life: u32,
+    /// Outages under way: it is dead while there is one.
+    pub(super) outages: u32,
     /// Prompt tokens that it computed for counted requests.
     pub(super) computed: u64,
     /// Preemptions in lives that are over.
@@ -46,6 +48,7 @@ impl Replica {
         Self {
             engine: None,
             life: 0,
+            outages: 0,
             computed: 0,
             preempted: 0,
         }

@@ -131,9 +131,8 @@ impl<'a> Run<'a> {
                 progress(self.progress());
             }
         }
-        if self.tally.course.due() > self.now.saturating_sub(self.tally.start()) {
-            self.end_interval();
-        }
+        // What came last is in no interval yet.
+        self.end_interval();
         progress(self.progress());
         Ok(())
     }
@@ -191,16 +190,7 @@ impl<'a> Run<'a> {
                 self.note_interval();
             }
             What::Down(replica) => self.die(replica),
-            What::Up(replica) => {
-                if self
-                    .replicas
-                    .get_mut(replica)
-                    .is_some_and(|it| it.engine().is_none())
-                {
-                    self.start(replica)?;
-                    self.policy.replica_changed(replica, true);
-                }
-            }
+            What::Up(replica) => self.come_back(replica)?,
         }
         Ok(())
     }

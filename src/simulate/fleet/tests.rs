@@ -298,6 +298,27 @@ fn a_death_costs_no_error_its_requests_are_repeated_and_its_prefixes_are_cold() 
 }
 
 #[test]
+fn a_replica_is_away_for_as_long_as_any_of_its_outages_lasts() {
+    let with = |outages: &[&str]| {
+        let settings = Settings {
+            outages: outages.iter().map(|it| it.parse().unwrap()).collect(),
+            ..fleet(2)
+        };
+        json(&play(&settings, Load::new(400, 30.0), &mut LeastPrefill))
+    };
+    let whole = with(&["1@3s+9s"]);
+    for parts in [
+        ["1@3s+9s", "1@5s+2s"],
+        ["1@5s+7s", "1@3s+4s"],
+        ["1@3s+4s", "1@7s+5s"],
+        ["1@7s+5s", "1@3s+4s"],
+    ] {
+        assert!(with(&parts) == whole, "{parts:?}");
+    }
+    assert!(with(&["1@3s+4s"]) != whole);
+}
+
+#[test]
 fn with_nobody_up_requests_wait_and_fail_when_their_patience_ends() {
     let outage = Outage {
         replica: 0,
@@ -361,6 +382,17 @@ fn the_warm_up_is_not_counted_and_the_course_shows_it() {
     let owners = all.hot_prefixes.iter().flat_map(|hot| &hot.owners);
     assert_eq!(owners.clone().count(), 5 * all.course.seconds.len());
     assert_eq!(owners.max(), Some(&2));
+}
+
+#[test]
+fn a_first_token_at_the_very_end_of_an_interval_is_in_the_course() {
+    // One step, and intervals of 100 ms: that of 200 ms is noted before the end of its interval, that of 100 ms after it.
+    for (own, ttft) in [(1_670, 0.2), (670, 0.1)] {
+        let mut load = Load::new(1, 1.0);
+        (load.own, load.output) = (own, 1);
+        let course = play(&fleet(1), load, &mut LeastPrefill).course;
+        assert_eq!(course.ttft.last(), Some(&ttft), "{course:?}");
+    }
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod keyed;
 mod load;
 mod peers;
 mod table;
+mod variants;
 
 const BLOCK: u32 = 16;
 
@@ -87,7 +88,6 @@ impl Fleet {
     pub(super) fn context(&self, seed: u64) -> Context {
         Context {
             replicas: self.ids.len(),
-            kv_capacity_tokens: 100_000,
             max_num_batched_tokens: 8192,
             decode: DecodeCost {
                 step: 140.0,

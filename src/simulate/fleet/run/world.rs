@@ -145,6 +145,10 @@ impl Run<'_> {
         let Some(place) = self.replicas.get_mut(replica) else {
             return;
         };
+        place.outages += 1;
+        if place.outages > 1 {
+            return;
+        }
         let lost = place.die();
         self.known.down(replica);
         self.policy.replica_changed(replica, false);
@@ -155,5 +159,17 @@ impl Run<'_> {
                 self.offer(id);
             }
         }
+    }
+    /// An outage of a replica is over. It is back unless another goes on.
+    pub(super) fn come_back(&mut self, replica: usize) -> Result<(), RunError> {
+        let Some(place) = self.replicas.get_mut(replica) else {
+            return Ok(());
+        };
+        place.outages = place.outages.saturating_sub(1);
+        if place.outages == 0 {
+            self.start(replica)?;
+            self.policy.replica_changed(replica, true);
+        }
+        Ok(())
     }
 }

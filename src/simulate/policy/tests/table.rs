@@ -62,7 +62,7 @@ fn course(name: &str, seed: u64) -> Vec<Result<usize, Refusal>> {
 
 #[test]
 fn every_rule_books_a_ready_replica_whenever_there_is_one_and_the_same_for_the_same_seed() {
-    for name in ALL {
+    for name in ALL.iter().chain(VARIANTS) {
         for seed in 0..60 {
             assert_eq!(
                 course(name, seed),
@@ -75,7 +75,7 @@ fn every_rule_books_a_ready_replica_whenever_there_is_one_and_the_same_for_the_s
 
 #[test]
 fn every_rule_refuses_when_nothing_is_ready_and_takes_the_only_one_that_is() {
-    for name in ALL {
+    for name in ALL.iter().chain(VARIANTS) {
         let fleet = Fleet::idle(3);
         for replica in 0..3 {
             fleet.change(replica, |seen| seen.ready = false);
@@ -94,7 +94,7 @@ fn every_rule_refuses_when_nothing_is_ready_and_takes_the_only_one_that_is() {
 
 #[test]
 fn no_rule_but_those_with_a_key_or_a_turn_prefers_one_of_several_equal_replicas() {
-    for name in ALL {
+    for name in ALL.iter().chain(VARIANTS) {
         if name.starts_with("consistent") || *name == "round-robin" {
             continue;
         }
@@ -113,8 +113,6 @@ fn an_unknown_name_is_told_with_those_there_are() {
         text.contains("\"fastest\"") && text.contains("sticky-until-saturated"),
         "{text}"
     );
-    assert!(
-        ALL.iter()
-            .all(|name| by_name(name, &fleet.context(0)).is_ok())
-    );
+    let mut names = ALL.iter().chain(VARIANTS);
+    assert!(names.all(|name| by_name(name, &fleet.context(0)).is_ok()));
 }
