@@ -5,10 +5,10 @@
 //! tokens a block, and the rule that serves. The run is one thread; what is measured is its processor time, so that a busy
 //! machine counts less. `SIMULATE_BLOCK_SIZE` sets another block size, `SIMULATE_REQUESTS` sets how many (by default 50,000).
 //!
-//! Measured on one of two shared, busy cores with 60,000 requests: 16 tokens a block 640,000 to 700,000 requests a minute
-//! (86 to 94 µs each; 876,000 in the best of all runs), 32 tokens a block 1,250,000 to 1,520,000. Nearly all
-//! of it is waiting for memory: 20 engines of 34,882 blocks and the index of them are some 70 MB by their layouts, and a request changes 290
-//! places of each table. With token ids and real events it was 357 µs.
+//! Measured on one of two shared cores: 16 tokens a block 760,000 requests a minute (79 µs each), 32 tokens a block
+//! 1,400,000 (43 µs); with both cores more than busy 560,000 and 1,070,000. Nearly all of it is waiting for memory: 20
+//! engines of 34,882 blocks and the index of them are some 70 MB by their layouts, and a request changes 290 places of each
+//! table. With token ids and real events it was 357 µs.
 
 #![expect(
     clippy::unwrap_used,

@@ -92,7 +92,7 @@ fn as_events_call_it<S: Serializer>(medium: &Medium, serializer: S) -> Result<S:
     })
 }
 
-/// The pool. About 75 bytes a block when all of them are cached.
+/// The pool. 56 to 72 bytes a block: 32 here, 8 in the list, 16 to 32 in the table.
 pub(super) struct BlockCache {
     blocks: Vec<Block>,
     free: FreeList,
