@@ -36,17 +36,6 @@ fn step_counts_the_weights_where_anything_decodes_and_all_contexts_there() {
 }
 
 #[test]
-fn others_counts_the_work_once_for_each_in_flight() {
-    let fleet = Fleet::idle(2);
-    // 80 x 5 against 320.
-    fleet.change(0, |seen| (seen.cached, seen.in_flight) = (240, 4));
-    assert_eq!(settled(&fleet, "least-prefill-others"), BTreeSet::from([1]));
-    // 80 x 3 against 320.
-    fleet.change(0, |seen| seen.in_flight = 2);
-    assert_eq!(settled(&fleet, "least-prefill-others"), BTreeSet::from([0]));
-}
-
-#[test]
 fn load_weighs_work_by_the_share_of_replicas_that_are_busy() {
     let fleet = Fleet::idle(2);
     // A hit of 160 tokens behind a queue of 250: 410 against 320. With half of the fleet busy, 570 against 640.
