@@ -10,42 +10,32 @@ use rustc_hash::FxHashMap;
 use serde::Serializer;
 
 use super::content_table::{ContentTable, TOUCHED_AHEAD};
-use super::free_list::{BlockId, FreeList};
+use super::free_list::{BlockId, FreeList, Place};
 use crate::routing::block::BlockKey;
 use crate::routing::event::{EngineHash, Medium, Stored};
 
-/// One physical block. Two of them share a cache line, and the tables of a fleet of engines do not fit any cache: a
-/// simulated request touches a thousand of these.
+/// One physical block. The tables of a fleet of engines do not fit any cache and a simulated request touches a thousand of
+/// these, so what few blocks have lies elsewhere.
 #[derive(Clone, Copy)]
 struct Block {
     /// Its content, if it is cached.
     hash: EngineHash,
-    /// The picker's name of the same.
-    key: BlockKey,
     /// Running requests that hold it. Free exactly if zero.
     users: u32,
-    /// The next younger block with the same content, or [`NO_BLOCK`]. There rarely is one: a recomputed last block, two
-    /// requests that generate the same text.
-    younger: u32,
+    /// Where it stands among the free blocks, if it is free.
+    place: Place,
     /// The block registered last behind this one: most likely the next one of the prompts that hit this one.
     behind: u32,
     /// It is full and registered.
     cached: bool,
     /// No older block has its content.
     oldest: bool,
+    /// A younger one has its content as well. There rarely is one: a recomputed last block, two requests that generate
+    /// the same text.
+    followed: bool,
 }
 
-const NO_BLOCK: u32 = u32::MAX;
-
-const UNUSED: Block = Block {
-    hash: EngineHash(0),
-    key: BlockKey(0),
-    users: 0,
-    younger: NO_BLOCK,
-    behind: NO_BLOCK,
-    cached: false,
-    oldest: false,
-};
+const NO_BLOCK: BlockId = BlockId::MAX;
 
 /// What a content is, besides the hash that events call it by.
 pub(super) struct Name {
@@ -92,14 +82,16 @@ fn as_events_call_it<S: Serializer>(medium: &Medium, serializer: S) -> Result<S:
     })
 }
 
-/// The pool. 56 to 72 bytes a block: 32 here, 8 in the list, 16 to 32 in the table.
+/// The pool. 44 to 64 bytes a block: 24 here, 4 to 8 in the list, 16 to 32 in the table.
 pub(super) struct BlockCache {
     blocks: Vec<Block>,
     free: FreeList,
     /// The oldest block with each content.
     by_hash: ContentTable,
-    /// What blocks are told as when they move to the tier beneath; nothing where that does not describe them.
-    described: FxHashMap<BlockId, Arc<Stored>>,
+    /// The next younger block with the same content, for each that is followed by one.
+    younger: FxHashMap<BlockId, BlockId>,
+    /// What is known of cached blocks besides their hash. Nothing where the hash is the key itself and all.
+    names: FxHashMap<BlockId, Name>,
 }
 
 #[expect(
@@ -109,12 +101,24 @@ pub(super) struct BlockCache {
 impl BlockCache {
     /// A pool of `blocks`, of which one is never used.
     pub(super) fn new(blocks: usize) -> Self {
-        let usable = blocks.saturating_sub(1);
+        // More would fit no memory.
+        let usable = u32::try_from(blocks.saturating_sub(1)).unwrap_or(NO_BLOCK - 1);
+        let free = FreeList::full(usable);
+        let unused = |place| Block {
+            hash: EngineHash(0),
+            users: 0,
+            place,
+            behind: NO_BLOCK,
+            cached: false,
+            oldest: false,
+            followed: false,
+        };
         Self {
-            blocks: vec![UNUSED; usable],
-            free: FreeList::full(usable),
-            by_hash: ContentTable::new(usable),
-            described: FxHashMap::default(),
+            blocks: free.places().map(unused).collect(),
+            free,
+            by_hash: ContentTable::new(usable as usize),
+            younger: FxHashMap::default(),
+            names: FxHashMap::default(),
         }
     }
 
@@ -135,48 +139,61 @@ impl BlockCache {
         let mut behind = NO_BLOCK;
         for hash in hashes {
             // The table's places are scattered, blocks that follow each other mostly are not.
-            let next = self.blocks.get(behind as BlockId);
+            let next = self.blocks.get(behind as usize);
             let is_it = next.is_some_and(|next| next.cached && next.oldest && next.hash == *hash);
             let id = if is_it {
-                behind as BlockId
+                behind
             } else {
-                match self.by_hash.get(*hash, |id| self.blocks[id].hash == *hash) {
+                match self.by_hash.get(*hash, |id| self.at(id).hash == *hash) {
                     Some(id) => id,
                     None => break,
                 }
             };
-            behind = self.blocks[id].behind;
+            behind = self.at(id).behind;
             found.push(id);
         }
         found
     }
 
-    /// Nobody uses the block: holding it takes it off the free list.
-    pub(super) fn is_free(&self, id: BlockId) -> bool {
-        self.blocks[id].users == 0
+    fn at(&self, id: BlockId) -> &Block {
+        &self.blocks[id as usize]
     }
 
-    /// One more running request holds a cached block.
-    pub(super) fn hold(&mut self, id: BlockId) {
-        if self.blocks[id].users == 0 {
-            self.free.remove(id);
+    fn at_mut(&mut self, id: BlockId) -> &mut Block {
+        &mut self.blocks[id as usize]
+    }
+
+    /// Nobody uses the block: holding it takes it off the free list.
+    pub(super) fn is_free(&self, id: BlockId) -> bool {
+        self.at(id).users == 0
+    }
+
+    /// One more running request holds each of these cached blocks.
+    pub(super) fn hold(&mut self, ids: &[BlockId]) {
+        for &id in ids {
+            let block = &mut self.blocks[id as usize];
+            if block.users == 0 {
+                self.free.remove(block.place);
+            }
+            block.users += 1;
         }
-        self.blocks[id].users += 1;
+        if self.free.is_mostly_void() {
+            let blocks = &mut self.blocks;
+            self.free
+                .sweep(|id, place| blocks[id as usize].place = place);
+        }
     }
 
     /// Takes the next free block for new content, and names the content this evicts.
     pub(super) fn take(&mut self) -> Option<(BlockId, Option<Evicted>)> {
         let id = self.free.pop_front()?;
-        self.blocks[id].users = 1;
-        let evicted = self.blocks[id].cached.then(|| self.evict(id));
+        let block = self.at_mut(id);
+        block.users = 1;
+        let evicted = block.cached.then(|| self.evict(id));
         Some((id, evicted))
     }
 
     /// A block became full: from now on it can be hit. `before` is the one before it in its sequence.
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "a pool of four billion blocks does not fit any memory"
-    )]
     pub(super) fn register(
         &mut self,
         before: Option<BlockId>,
@@ -185,28 +202,27 @@ impl BlockCache {
         name: Name,
     ) {
         if let Some(before) = before {
-            self.blocks[before].behind = id as u32;
+            self.at_mut(before).behind = id;
         }
-        let block = &mut self.blocks[id];
-        (block.hash, block.key, block.cached) = (hash, name.key, true);
-        (block.younger, block.behind) = (NO_BLOCK, NO_BLOCK);
-        if let Some(described) = name.described {
-            self.described.insert(id, described);
+        if name.key.0 != hash.0 || name.described.is_some() {
+            self.names.insert(id, name);
         }
         let blocks = &self.blocks;
-        let oldest = self
-            .by_hash
-            .get(hash, |it| it != id && blocks[it].hash == hash);
+        // The block itself is not in the table, though it may have had this content before.
+        let has = |it: BlockId| it != id && blocks[it as usize].hash == hash;
+        let oldest = self.by_hash.get_or_set(hash, id, has);
+        let block = self.at_mut(id);
+        block.hash = hash;
+        block.behind = NO_BLOCK;
+        (block.cached, block.oldest, block.followed) = (true, oldest.is_none(), false);
         let Some(mut last) = oldest else {
-            self.by_hash.set(hash, id, |_| false);
-            self.blocks[id].oldest = true;
             return;
         };
-        while self.blocks[last].younger != NO_BLOCK {
-            last = self.blocks[last].younger as BlockId;
+        while let Some(&younger) = self.younger.get(&last) {
+            last = younger;
         }
-        self.blocks[last].younger = id as u32;
-        self.blocks[id].oldest = false;
+        self.at_mut(last).followed = true;
+        self.younger.insert(last, id);
     }
 
     /// These are registered next: loads the places where they will stand.
@@ -222,7 +238,7 @@ impl BlockCache {
     pub(super) fn touch_free(&self, blocks: usize) {
         let next = self.free.first(blocks.min(TOUCHED_AHEAD));
         let loaded = next.fold(0, |loaded, id| {
-            loaded ^ self.by_hash.touch(self.blocks[id].hash)
+            loaded ^ self.by_hash.touch(self.at(id).hash)
         });
         std::hint::black_box(loaded);
     }
@@ -230,16 +246,16 @@ impl BlockCache {
     /// A request lets go of its blocks, given in the order of its sequence.
     pub(super) fn release(&mut self, ids: &[BlockId]) {
         for &id in ids.iter().rev() {
-            let block = &mut self.blocks[id];
+            let block = &mut self.blocks[id as usize];
             block.users -= 1;
             if block.users > 0 {
                 continue;
             }
-            if block.cached {
-                self.free.push_back(id);
+            block.place = if block.cached {
+                self.free.push_back(id)
             } else {
-                self.free.push_front(id);
-            }
+                self.free.push_front(id)
+            };
         }
     }
 
@@ -249,7 +265,8 @@ impl BlockCache {
             return false;
         }
         self.by_hash.clear();
-        self.described.clear();
+        self.younger.clear();
+        self.names.clear();
         for block in &mut self.blocks {
             block.cached = false;
         }
@@ -262,8 +279,8 @@ impl BlockCache {
             .by_hash
             .blocks()
             .map(|oldest| CachedBlock {
-                hash: self.blocks[oldest].hash.0,
-                key: self.blocks[oldest].key,
+                hash: self.at(oldest).hash.0,
+                key: self.key(oldest),
                 medium: Medium::Gpu,
                 copies: self.copies(oldest).count(),
                 users: self.copies(oldest).map(|block| block.users as usize).sum(),
@@ -275,46 +292,67 @@ impl BlockCache {
 
     /// The blocks with one content, from the oldest on.
     fn copies(&self, oldest: BlockId) -> impl Iterator<Item = &Block> {
-        let next = |it: &&Block| self.blocks.get(it.younger as BlockId);
-        std::iter::successors(self.blocks.get(oldest), next)
+        let next = |id: &BlockId| self.younger.get(id).copied();
+        std::iter::successors(Some(oldest), next).map(|id| self.at(id))
+    }
+
+    /// The picker's name of a cached block.
+    fn key(&self, id: BlockId) -> BlockKey {
+        let name = self.names.get(&id);
+        name.map_or(BlockKey(self.at(id).hash.0), |name| name.key)
     }
 
     /// Takes a block that is not the oldest with its content out of the list of them.
-    fn unlink(&mut self, hash: EngineHash, id: BlockId, younger: u32) {
+    fn unlink(&mut self, hash: EngineHash, id: BlockId, younger: Option<BlockId>) {
         let blocks = &self.blocks;
-        let oldest = self.by_hash.get(hash, |it| blocks[it].hash == hash);
-        let mut before = oldest;
+        let mut before = self
+            .by_hash
+            .get(hash, |it| blocks[it as usize].hash == hash);
         while let Some(at) = before {
-            let next = self.blocks[at].younger;
-            if next as BlockId == id {
-                self.blocks[at].younger = younger;
-                return;
+            let next = self.younger.get(&at).copied();
+            if next != Some(id) {
+                before = next;
+                continue;
             }
-            before = (next != NO_BLOCK).then_some(next as BlockId);
+            match younger {
+                Some(younger) => self.younger.insert(at, younger),
+                None => self.younger.remove(&at),
+            };
+            self.at_mut(at).followed = younger.is_some();
+            return;
         }
     }
 
     /// A block loses its content.
     fn evict(&mut self, id: BlockId) -> Evicted {
-        let Block {
-            hash, key, younger, ..
-        } = self.blocks[id];
-        self.blocks[id].cached = false;
-        if self.blocks[id].oldest {
-            if younger == NO_BLOCK {
-                self.by_hash.remove(hash, id);
-            } else {
-                self.by_hash.set(hash, younger as BlockId, |it| it == id);
-                self.blocks[younger as BlockId].oldest = true;
-            }
+        let block = self.at_mut(id);
+        let (hash, oldest) = (block.hash, block.oldest);
+        block.cached = false;
+        let younger = if block.followed {
+            self.younger.remove(&id)
         } else {
-            self.unlink(hash, id, younger);
+            None
+        };
+        match younger {
+            _ if !oldest => self.unlink(hash, id, younger),
+            None => {
+                self.by_hash.remove(hash, id);
+            }
+            Some(younger) => {
+                self.by_hash.set(hash, younger, |it| it == id);
+                self.at_mut(younger).oldest = true;
+            }
         }
-        let described = if self.described.is_empty() {
+        let name = if self.names.is_empty() {
             None
         } else {
-            self.described.remove(&id)
+            self.names.remove(&id)
         };
+        let unnamed = || Name {
+            key: BlockKey(hash.0),
+            described: None,
+        };
+        let Name { key, described } = name.unwrap_or_else(unnamed);
         Evicted {
             hash,
             key,

@@ -126,9 +126,7 @@ impl Scheduler {
         let Some(mut sequence) = self.waiting.pop_front() else {
             return false;
         };
-        for &id in &hits {
-            self.memory.cache.hold(id);
-        }
+        self.memory.cache.hold(&hits);
         let (hit_tokens, loaded_tokens) = (hits.len() * block_size, beneath * block_size);
         // What is loaded needs blocks of its own and is announced like what is computed.
         sequence.registered = hits.len();
