@@ -37,6 +37,7 @@ mod booking;
 mod choose;
 mod compare;
 pub(super) mod credit;
+mod flights;
 mod parity;
 mod progress;
 mod refusals;
@@ -187,7 +188,7 @@ impl Ledger {
         self.account(id)?;
         let account = self.accounts.get_mut(id.slot as usize)?.take()?;
         for key in account.flights.keys() {
-            self.flying.clear(*key, id.slot);
+            self.flying.clear(key, id.slot);
         }
         let mut over = Vec::new();
         for (&booking_id, booking) in &mut self.bookings {

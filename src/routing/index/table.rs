@@ -212,6 +212,14 @@ impl BitTable {
         }
     }
 
+    /// Loads the rows of keys that are looked at next, so that their cache misses overlap.
+    pub(in crate::routing) fn touch(&self, keys: &[BlockKey]) {
+        let loaded = keys
+            .iter()
+            .fold(0, |loaded, &key| loaded ^ self.table.touch(key));
+        std::hint::black_box(loaded);
+    }
+
     /// Sets one bit.
     pub(in crate::routing) fn set(&mut self, key: BlockKey, bit: u32) {
         self.table.set(&mut self.sets, key, bit);

@@ -1,12 +1,11 @@
 //! One endpoint in the ledger: who it is, how it is, and what is promised to it.
 
-use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::super::approximate::{DEFAULT_CAPACITY, Recent};
-use super::super::block::{BlockKey, BlockSize};
+use super::super::block::BlockSize;
 use super::super::cache::FeedState;
 use super::super::candidates::Health;
 use super::super::endpoint::{Endpoint, EndpointId, ReportOutcome};
@@ -15,11 +14,12 @@ use super::super::router::{EndpointView, Exclusion, Settings};
 use super::super::tokens::TokenCount;
 use super::compare::{Removals, is_absent};
 use super::credit::Credits;
+use super::flights::Flights;
 use super::parity::Roots;
 use super::progress::Progress;
 use super::refusals::Refusals;
 use super::trust::Trust;
-use super::{BookingId, DEFAULT_PREFILL_US_PER_TOKEN, Ledger};
+use super::{DEFAULT_PREFILL_US_PER_TOKEN, Ledger};
 
 /// Bookings of fewer tokens teach nothing of the prefill speed: what they take is
 /// mostly the way there and back.
@@ -31,41 +31,6 @@ const LEARNING_RATE: f64 = 0.125;
 /// Longest step of the estimate at one sample, as a factor: an outlier (a pause, a
 /// burst of another picker's) moves it little.
 const LONGEST_STEP: f64 = 2.0;
-
-/// A block that a request in flight brings, or relies on being brought.
-#[derive(Debug)]
-pub(super) struct Flight {
-    /// Whose booking pays for it.
-    pub(super) owner: BookingId,
-    /// Tokens booked for it and not yet seen prefilled.
-    pub(super) charge: u64,
-    /// Who else has it in its prompt; the first of them pays if the owner ends early.
-    pub(super) sharers: Vec<BookingId>,
-}
-
-/// Keys are hashes already. Against hashing them again: 0.9 of the time of a simulated request (`benches/simulate.rs`,
-/// in turns on a busy machine).
-pub(super) type ByKey = BuildHasherDefault<KeyItself>;
-
-/// Takes a key for its own hash.
-#[derive(Debug, Default)]
-pub(super) struct KeyItself(u64);
-
-impl Hasher for KeyItself {
-    fn write_u64(&mut self, key: u64) {
-        self.0 = key;
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
-        }
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
 
 /// One event source of an endpoint.
 #[derive(Debug)]
@@ -98,7 +63,7 @@ pub(super) struct Account {
     pub(super) detached: u32,
     /// Requests ever booked here.
     pub(super) booked: u64,
-    pub(super) flights: HashMap<BlockKey, Flight, ByKey>,
+    pub(super) flights: Flights,
     pub(super) prefill_us_per_token: Option<f64>,
     pub(super) progress: Progress,
     pub(super) refusals: Refusals,
@@ -127,7 +92,7 @@ impl Account {
             in_flight: 0,
             detached: 0,
             booked: 0,
-            flights: HashMap::default(),
+            flights: Flights::default(),
             prefill_us_per_token: None,
             progress: Progress::default(),
             refusals: Refusals::default(),

@@ -7,17 +7,18 @@
 //! again) is the booking's *tail*.
 
 use std::cmp::Reverse;
-use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::super::block::BlockKey;
 use super::super::cost::{self, Cached, Run};
 use super::super::endpoint::EndpointId;
+use super::super::index::TOUCHED_AHEAD;
 use super::super::router::prompts::{Chain, Found};
 use super::super::tokens::TokenCount;
-use super::account::Flight;
+use super::account::Account;
 use super::compare::{Foreseen, Reach};
+use super::flights::Left;
 use super::{BookingId, Ledger, Prefill, Watch};
 
 /// A request on its endpoint.
@@ -29,6 +30,8 @@ pub(super) struct Booking {
     keys: Vec<BlockKey>,
     /// How many of them it owns that still carry a charge.
     charged: usize,
+    /// Some of them were flying already.
+    shares: bool,
     /// Tokens booked that are no whole uncached block.
     tail: u64,
     prefilled: bool,
@@ -158,6 +161,7 @@ impl Ledger {
             endpoint: Some(id),
             keys: Vec::new(),
             charged: 0,
+            shares: false,
             tail: 0,
             prefilled: false,
             detached: false,
@@ -223,7 +227,7 @@ impl Ledger {
         // A prompt that does not look into the cache is computed whole: its blocks
         // come, but no store tells how far it is.
         let charge = match prefill {
-            Prefill::Uncached => chain.tokens_a_block,
+            Prefill::Uncached => u32::try_from(chain.tokens_a_block).unwrap_or(u32::MAX),
             Prefill::Whole => 0,
         };
         let Some(account) = self
@@ -234,28 +238,27 @@ impl Ledger {
             return 0;
         };
         let mut in_blocks = 0;
-        for (i, &key) in chain.keys.iter().enumerate().skip(start) {
-            let charge = if (reach..brought_until).contains(&i) {
-                0
-            } else {
-                charge
-            };
-            match account.flights.entry(key) {
-                Entry::Occupied(mut place) => {
-                    place.get_mut().sharers.push(booking_id);
-                    // Somebody pays for it already, though it lies behind a gap.
-                    in_blocks += if i >= reach { charge } else { 0 };
-                }
-                Entry::Vacant(place) => {
-                    place.insert(Flight {
-                        owner: booking_id,
-                        charge,
-                        sharers: Vec::new(),
-                    });
+        let places = start..chain.keys.len();
+        for ahead in places.clone().step_by(TOUCHED_AHEAD) {
+            let ahead = ahead..places.end.min(ahead + TOUCHED_AHEAD);
+            let keys = chain.keys.get(ahead.clone()).unwrap_or_default();
+            account.flights.touch(keys);
+            self.flying.touch(keys);
+            for (i, &key) in ahead.zip(keys) {
+                let charge = if (reach..brought_until).contains(&i) {
+                    0
+                } else {
+                    charge
+                };
+                if account.flights.join(key, booking_id, charge) {
                     self.flying.set(key, id.slot);
-                    account.queued = account.queued.saturating_add(charge);
+                    account.queued = account.queued.saturating_add(charge.into());
                     booking.charged += usize::from(charge > 0);
-                    in_blocks += charge;
+                    in_blocks += u64::from(charge);
+                } else {
+                    booking.shares = true;
+                    // Somebody pays for it already, though it lies behind a gap.
+                    in_blocks += if i >= reach { u64::from(charge) } else { 0 };
                 }
             }
         }
@@ -280,20 +283,7 @@ impl Ledger {
         }
         account.roots.note_store();
         account.trust.announced(keys);
-        if account.flights.is_empty() {
-            return;
-        }
-        for key in keys {
-            let Some(flight) = account.flights.get_mut(key) else {
-                continue;
-            };
-            if flight.charge > 0 {
-                let charge = std::mem::take(&mut flight.charge);
-                let owner = flight.owner;
-                account.take_charge(charge);
-                note(&mut covered, owner);
-            }
-        }
+        account.uncharge(keys, &mut covered);
         self.uncharge_owners(covered);
     }
 
@@ -304,6 +294,8 @@ impl Ledger {
         };
         booking.prefilled = true;
         let (work, timed_from) = (booking.work, booking.timed_from.take());
+        // Mostly events have told of all of its blocks.
+        let is_charged = booking.charged > 0 || booking.shares;
         let keys = std::mem::take(&mut booking.keys);
         let tail = std::mem::take(&mut booking.tail);
         let Some(id) = booking.endpoint else {
@@ -311,13 +303,8 @@ impl Ledger {
         };
         let mut covered = Vec::new();
         if let Some(account) = self.account_mut(id) {
-            for key in &keys {
-                if let Some(flight) = account.flights.get_mut(key).filter(|f| f.charge > 0) {
-                    let charge = std::mem::take(&mut flight.charge);
-                    let owner = flight.owner;
-                    account.take_charge(charge);
-                    note(&mut covered, owner);
-                }
+            if is_charged {
+                account.uncharge(&keys, &mut covered);
             }
             account.take_charge(tail);
             if let Some(from) = timed_from.filter(|&from| account.progress.is_steady_since(from)) {
@@ -347,26 +334,23 @@ impl Ledger {
         };
         account.take_charge(booking.tail);
         let mut given_back = 0;
-        for key in &booking.keys {
-            let Entry::Occupied(mut place) = account.flights.entry(*key) else {
-                continue;
-            };
-            let flight = place.get_mut();
-            flight.sharers.retain(|&sharer| sharer != booking_id);
-            if flight.owner != booking_id {
-                continue;
-            }
-            if flight.sharers.is_empty() {
-                given_back += flight.charge;
-                place.remove();
-                self.flying.clear(*key, account.id.slot);
-            } else {
-                // A sibling that relied on the block has to have it computed itself.
-                flight.owner = flight.sharers.remove(0);
-                if flight.charge > 0
-                    && let Some(heir) = self.bookings.get_mut(&flight.owner)
-                {
-                    heir.charged += 1;
+        for keys in booking.keys.chunks(TOUCHED_AHEAD) {
+            account.flights.touch(keys);
+            self.flying.touch(keys);
+            for &key in keys {
+                match account.flights.leave(key, booking_id) {
+                    Left::Stays => {}
+                    Left::Gone(charge) => {
+                        given_back += u64::from(charge);
+                        self.flying.clear(key, account.id.slot);
+                    }
+                    Left::Inherited(heir, charge) => {
+                        if charge > 0
+                            && let Some(heir) = self.bookings.get_mut(&heir)
+                        {
+                            heir.charged += 1;
+                        }
+                    }
                 }
             }
         }
@@ -471,6 +455,25 @@ impl Ledger {
             self.prefilled(new, terms.now);
         }
         Some(new)
+    }
+}
+
+impl Account {
+    /// These blocks are prefilled: takes their charges, and counts whose they were.
+    fn uncharge(&mut self, keys: &[BlockKey], owners: &mut Vec<(BookingId, usize)>) {
+        // All charges are part of it.
+        if self.queued == 0 {
+            return;
+        }
+        for keys in keys.chunks(TOUCHED_AHEAD) {
+            self.flights.touch(keys);
+            for &key in keys {
+                if let Some((owner, charge)) = self.flights.uncharge(key) {
+                    note(owners, owner);
+                    self.take_charge(charge.into());
+                }
+            }
+        }
     }
 }
 

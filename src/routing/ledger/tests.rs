@@ -8,7 +8,7 @@ impl Ledger {
     pub(in crate::routing) fn check(&self) {
         let mut flights = 0;
         for account in self.accounts.iter().flatten() {
-            let charges: u64 = account.flights.values().map(|flight| flight.charge).sum();
+            let charges: u64 = account.flights.all().map(|it| u64::from(it.2)).sum();
             let here = self
                 .bookings
                 .values()
@@ -22,22 +22,19 @@ impl Ledger {
             assert_eq!(account.queued, charges + tails, "{:?}", account.id);
             assert_eq!(account.in_flight, in_flight, "{:?}", account.id);
             assert_eq!(account.detached, detached, "{:?}", account.id);
-            for (key, flight) in &account.flights {
-                assert!(self.bookings.contains_key(&flight.owner));
-                let row = self.flying.row(*key).unwrap();
+            assert!(account.flights.shared() <= account.flights.all().count());
+            for (key, owner, _) in account.flights.all() {
+                assert!(self.bookings.contains_key(&owner));
+                let row = self.flying.row(key).unwrap();
                 let slot = account.id.slot;
                 assert_eq!(row[(slot / 64) as usize] >> (slot % 64) & 1, 1);
                 flights += 1;
             }
         }
         for (id, booking) in &self.bookings {
-            let flights = self
-                .accounts
-                .iter()
-                .flatten()
-                .flat_map(|a| a.flights.values());
+            let flights = self.accounts.iter().flatten().flat_map(|a| a.flights.all());
             let owned = flights
-                .filter(|flight| flight.owner == *id && flight.charge > 0)
+                .filter(|&(_, owner, charge)| owner == *id && charge > 0)
                 .count();
             assert_eq!(owned, booking.charged(), "{id:?}");
         }
@@ -52,7 +49,7 @@ impl Ledger {
             self.accounts
                 .iter()
                 .flatten()
-                .all(|account| account.flights.is_empty())
+                .all(|account| account.flights.all().next().is_none())
         );
     }
 }
