@@ -113,10 +113,10 @@ impl Memory {
                 self.cache
                     .touch(sequence.hashes.get(next).unwrap_or_default());
             }
-            let (Some(&id), Some(&hash), Some(&key)) = (
+            let (Some(&id), Some(&hash), Some(key)) = (
                 sequence.blocks.get(at),
                 sequence.hashes.get(at),
-                sequence.keys.get(at),
+                sequence.key(at),
             ) else {
                 break;
             };
@@ -128,9 +128,9 @@ impl Memory {
         }
         sequence.registered = to;
         if self.by_keys {
-            let keys = sequence.keys.get(from..to).unwrap_or_default();
-            let stored = |&key| KeyChange { key, stored: true };
-            self.changes.extend(keys.iter().map(stored));
+            let stored = |key| KeyChange { key, stored: true };
+            let keys = (from..to).filter_map(|at| sequence.key(at));
+            self.changes.extend(keys.map(stored));
         } else {
             let stored = stored(settings, sequence, from, to);
             self.events.push(KvEvent::Stored(stored));

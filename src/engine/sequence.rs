@@ -26,8 +26,8 @@ pub(super) struct Sequence {
     is_named: bool,
     /// One for each full block of `tokens`.
     pub(super) hashes: Vec<EngineHash>,
-    /// The picker's names for the same blocks: nothing here is decided by them.
-    pub(super) keys: Vec<BlockKey>,
+    /// The picker's names for the same blocks: nothing here is decided by them. Empty where the hashes are the names.
+    keys: Vec<BlockKey>,
     /// The blocks it holds, in order; empty while it waits.
     pub(super) blocks: Vec<BlockId>,
     /// How many of them are full and announced (or were hit).
@@ -87,8 +87,12 @@ impl Sequence {
         };
         Self {
             is_named: true,
-            hashes: named.keys.iter().map(|key| EngineHash(key.0)).collect(),
-            keys: named.keys,
+            // Where the keys lie: nothing is copied.
+            hashes: named
+                .keys
+                .into_iter()
+                .map(|key| EngineHash(key.0))
+                .collect(),
             ..Self::waiting(id, request, named.prompt, now)
         }
     }
@@ -124,6 +128,15 @@ impl Sequence {
         let counts = self.is_named && is_between;
         self.len += usize::from(counts);
         counts
+    }
+
+    /// The picker's name for its block `at`.
+    pub(super) fn key(&self, at: usize) -> Option<BlockKey> {
+        if self.is_named {
+            self.hashes.get(at).map(|hash| BlockKey(hash.0))
+        } else {
+            self.keys.get(at).copied()
+        }
     }
 
     /// Tokens known and not yet computed.

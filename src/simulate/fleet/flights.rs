@@ -22,8 +22,8 @@ pub(super) struct Flight {
     /// It came after the warm-up.
     pub(super) counted: bool,
     pub(super) keys: Arc<[BlockKey]>,
-    /// The same with the blocks of the answer; empty where engines go by token ids.
-    pub(super) all_keys: Vec<BlockKey>,
+    /// The same with the blocks of the answer, until an engine is asked; none where engines go by token ids.
+    all_keys: Option<Vec<BlockKey>>,
     pub(super) prepared: Prepared,
     /// Held while it is on a replica.
     pub(super) reservation: Option<Reservation>,
@@ -42,7 +42,7 @@ impl Flight {
             arrival,
             counted: false,
             keys: Arc::new([]),
-            all_keys: Vec::new(),
+            all_keys: None,
             prepared: Prepared::default(),
             reservation: None,
             foreseen: 0,
@@ -56,11 +56,10 @@ impl Flight {
         let prompt = &self.arrival.prompt;
         match told {
             Told::Keys => {
-                let mut segments = prompt.segments().to_vec();
-                segments.push(self.arrival.answer_segment());
-                self.all_keys = names(&segments, size);
+                let all_keys = self.names(size);
                 let whole = (prompt.tokens() / size.get()) as usize;
-                self.keys = self.all_keys.get(..whole).unwrap_or_default().into();
+                self.keys = all_keys.get(..whole).unwrap_or_default().into();
+                self.all_keys = Some(all_keys);
             }
             Told::Events => {
                 self.keys = prompt_keys(&prompt.token_ids(), size, &Scope::default()).into();
@@ -70,12 +69,19 @@ impl Flight {
         self.prepared = Prepared::of_keys(Arc::clone(&self.keys), tokens, size);
     }
 
-    /// What an engine is asked, by names.
-    pub(super) fn named(&self) -> Named {
+    fn names(&self, size: BlockSize) -> Vec<BlockKey> {
+        let mut segments = self.arrival.prompt.segments().to_vec();
+        segments.push(self.arrival.answer_segment());
+        names(&segments, size)
+    }
+
+    /// What an engine is asked, by names. Most requests are sent once: only for another time they are made again.
+    pub(super) fn named(&mut self, size: BlockSize) -> Named {
+        let all_keys = self.all_keys.take();
         Named {
             prompt: self.arrival.prompt.tokens() as usize,
             output: self.arrival.output as usize,
-            keys: self.all_keys.clone(),
+            keys: all_keys.unwrap_or_else(|| self.names(size)),
         }
     }
 }

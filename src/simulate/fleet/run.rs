@@ -276,7 +276,7 @@ impl<'a> Run<'a> {
         flight.patience = None;
         let keys = Arc::clone(&flight.keys);
         let ask = match self.told {
-            Told::Keys => Ask::Names(flight.named()),
+            Told::Keys => Ask::Names(flight.named(self.settings.engine.block_size)),
             Told::Events => Ask::Tokens(request(&flight.arrival)),
         };
         let prompt = u64::from(flight.arrival.prompt.tokens());
