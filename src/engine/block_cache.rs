@@ -14,19 +14,13 @@ use super::free_list::{BlockId, FreeList, Place};
 use crate::routing::block::BlockKey;
 use crate::routing::event::{EngineHash, Medium, Stored};
 
-/// One physical block. The tables of a fleet of engines do not fit any cache and a simulated request touches a thousand of
-/// these, so what few blocks have lies elsewhere.
+/// What one physical block contains.
 #[derive(Clone, Copy)]
-struct Block {
-    /// Its content, if it is cached.
+struct Content {
     hash: EngineHash,
-    /// Running requests that hold it. Free exactly if zero.
-    users: u32,
-    /// Where it stands among the free blocks, if it is free.
-    place: Place,
     /// The block registered last behind this one: most likely the next one of the prompts that hit this one.
     behind: u32,
-    /// It is full and registered.
+    /// It is full and registered. Otherwise the rest means nothing.
     cached: bool,
     /// No older block has its content.
     oldest: bool,
@@ -34,6 +28,14 @@ struct Block {
     /// the same text.
     followed: bool,
 }
+
+const EMPTY: Content = Content {
+    hash: EngineHash(0),
+    behind: NO_BLOCK,
+    cached: false,
+    oldest: false,
+    followed: false,
+};
 
 const NO_BLOCK: BlockId = BlockId::MAX;
 
@@ -82,9 +84,15 @@ fn as_events_call_it<S: Serializer>(medium: &Medium, serializer: S) -> Result<S:
     })
 }
 
-/// The pool. 44 to 64 bytes a block: 24 here, 4 to 8 in the list, 16 to 32 in the table.
+/// The pool. 44 to 64 bytes a block: 24 here, 4 to 8 in the list, 16 to 32 in the table. The tables of a fleet of engines
+/// do not fit any cache and a simulated request touches a thousand places of them, so what is not changed together stands
+/// apart, and what few blocks have is not kept for each.
 pub(super) struct BlockCache {
-    blocks: Vec<Block>,
+    contents: Vec<Content>,
+    /// Running requests that hold each block. Free exactly if zero.
+    users: Vec<u32>,
+    /// Where each free block stands among the free ones.
+    places: Vec<Place>,
     free: FreeList,
     /// The oldest block with each content.
     by_hash: ContentTable,
@@ -104,17 +112,10 @@ impl BlockCache {
         // More would fit no memory.
         let usable = u32::try_from(blocks.saturating_sub(1)).unwrap_or(NO_BLOCK - 1);
         let free = FreeList::full(usable);
-        let unused = |place| Block {
-            hash: EngineHash(0),
-            users: 0,
-            place,
-            behind: NO_BLOCK,
-            cached: false,
-            oldest: false,
-            followed: false,
-        };
         Self {
-            blocks: free.places().map(unused).collect(),
+            contents: vec![EMPTY; usable as usize],
+            users: vec![0; usable as usize],
+            places: free.places().collect(),
             free,
             by_hash: ContentTable::new(usable as usize),
             younger: FxHashMap::default(),
@@ -129,8 +130,8 @@ impl BlockCache {
 
     /// Share of the pool in use by running requests, 0 to 1.
     pub(super) fn usage(&self) -> f64 {
-        let used = self.blocks.len() - self.free.len();
-        used as f64 / self.blocks.len().max(1) as f64
+        let used = self.users.len() - self.free.len();
+        used as f64 / self.users.len().max(1) as f64
     }
 
     /// The longest run of cached blocks from the start of `hashes`.
@@ -139,7 +140,7 @@ impl BlockCache {
         let mut behind = NO_BLOCK;
         for hash in hashes {
             // The table's places are scattered, blocks that follow each other mostly are not.
-            let next = self.blocks.get(behind as usize);
+            let next = self.contents.get(behind as usize);
             let is_it = next.is_some_and(|next| next.cached && next.oldest && next.hash == *hash);
             let id = if is_it {
                 behind
@@ -155,41 +156,39 @@ impl BlockCache {
         found
     }
 
-    fn at(&self, id: BlockId) -> &Block {
-        &self.blocks[id as usize]
+    fn at(&self, id: BlockId) -> &Content {
+        &self.contents[id as usize]
     }
 
-    fn at_mut(&mut self, id: BlockId) -> &mut Block {
-        &mut self.blocks[id as usize]
+    fn at_mut(&mut self, id: BlockId) -> &mut Content {
+        &mut self.contents[id as usize]
     }
 
     /// Nobody uses the block: holding it takes it off the free list.
     pub(super) fn is_free(&self, id: BlockId) -> bool {
-        self.at(id).users == 0
+        self.users[id as usize] == 0
     }
 
     /// One more running request holds each of these cached blocks.
     pub(super) fn hold(&mut self, ids: &[BlockId]) {
         for &id in ids {
-            let block = &mut self.blocks[id as usize];
-            if block.users == 0 {
-                self.free.remove(block.place);
+            let users = &mut self.users[id as usize];
+            if *users == 0 {
+                self.free.remove(self.places[id as usize]);
             }
-            block.users += 1;
+            *users += 1;
         }
         if self.free.is_mostly_void() {
-            let blocks = &mut self.blocks;
-            self.free
-                .sweep(|id, place| blocks[id as usize].place = place);
+            let places = &mut self.places;
+            self.free.sweep(|id, place| places[id as usize] = place);
         }
     }
 
     /// Takes the next free block for new content, and names the content this evicts.
     pub(super) fn take(&mut self) -> Option<(BlockId, Option<Evicted>)> {
         let id = self.free.pop_front()?;
-        let block = self.at_mut(id);
-        block.users = 1;
-        let evicted = block.cached.then(|| self.evict(id));
+        self.users[id as usize] = 1;
+        let evicted = self.at(id).cached.then(|| self.evict(id));
         Some((id, evicted))
     }
 
@@ -207,14 +206,17 @@ impl BlockCache {
         if name.key.0 != hash.0 || name.described.is_some() {
             self.names.insert(id, name);
         }
-        let blocks = &self.blocks;
+        let contents = &self.contents;
         // The block itself is not in the table, though it may have had this content before.
-        let has = |it: BlockId| it != id && blocks[it as usize].hash == hash;
+        let has = |it: BlockId| it != id && contents[it as usize].hash == hash;
         let oldest = self.by_hash.get_or_set(hash, id, has);
-        let block = self.at_mut(id);
-        block.hash = hash;
-        block.behind = NO_BLOCK;
-        (block.cached, block.oldest, block.followed) = (true, oldest.is_none(), false);
+        *self.at_mut(id) = Content {
+            hash,
+            behind: NO_BLOCK,
+            cached: true,
+            oldest: oldest.is_none(),
+            followed: false,
+        };
         let Some(mut last) = oldest else {
             return;
         };
@@ -246,12 +248,12 @@ impl BlockCache {
     /// A request lets go of its blocks, given in the order of its sequence.
     pub(super) fn release(&mut self, ids: &[BlockId]) {
         for &id in ids.iter().rev() {
-            let block = &mut self.blocks[id as usize];
-            block.users -= 1;
-            if block.users > 0 {
+            let users = &mut self.users[id as usize];
+            *users -= 1;
+            if *users > 0 {
                 continue;
             }
-            block.place = if block.cached {
+            self.places[id as usize] = if self.contents[id as usize].cached {
                 self.free.push_back(id)
             } else {
                 self.free.push_front(id)
@@ -261,15 +263,13 @@ impl BlockCache {
 
     /// Forgets all content, unless a running request holds a block: then nothing changes and the answer is false.
     pub(super) fn clear(&mut self) -> bool {
-        if self.free.len() != self.blocks.len() {
+        if self.free.len() != self.users.len() {
             return false;
         }
         self.by_hash.clear();
         self.younger.clear();
         self.names.clear();
-        for block in &mut self.blocks {
-            block.cached = false;
-        }
+        self.contents.fill(EMPTY);
         true
     }
 
@@ -283,7 +283,10 @@ impl BlockCache {
                 key: self.key(oldest),
                 medium: Medium::Gpu,
                 copies: self.copies(oldest).count(),
-                users: self.copies(oldest).map(|block| block.users as usize).sum(),
+                users: self
+                    .copies(oldest)
+                    .map(|id| self.users[id as usize] as usize)
+                    .sum(),
             })
             .collect();
         all.sort_unstable_by_key(|block| block.hash);
@@ -291,9 +294,9 @@ impl BlockCache {
     }
 
     /// The blocks with one content, from the oldest on.
-    fn copies(&self, oldest: BlockId) -> impl Iterator<Item = &Block> {
+    fn copies(&self, oldest: BlockId) -> impl Iterator<Item = BlockId> {
         let next = |id: &BlockId| self.younger.get(id).copied();
-        std::iter::successors(Some(oldest), next).map(|id| self.at(id))
+        std::iter::successors(Some(oldest), next)
     }
 
     /// The picker's name of a cached block.
@@ -304,10 +307,7 @@ impl BlockCache {
 
     /// Takes a block that is not the oldest with its content out of the list of them.
     fn unlink(&mut self, hash: EngineHash, id: BlockId, younger: Option<BlockId>) {
-        let blocks = &self.blocks;
-        let mut before = self
-            .by_hash
-            .get(hash, |it| blocks[it as usize].hash == hash);
+        let mut before = self.by_hash.get(hash, |it| self.at(it).hash == hash);
         while let Some(at) = before {
             let next = self.younger.get(&at).copied();
             if next != Some(id) {

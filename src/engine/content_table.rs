@@ -10,6 +10,14 @@ use crate::routing::event::EngineHash;
 /// Contents whose places are worth loading at once: about as many cache misses as a core has under way.
 pub(super) const TOUCHED_AHEAD: usize = 16;
 
+/// From place to place of a run: odd, so that a run comes by every place. A simulated prompt's contents have names of which
+/// eight each are neighbours and share a cache line; where two such groups meet, a content passes one place of the other
+/// group, not all eight.
+const STRIDE: u32 = 9;
+
+/// `STRIDE * UNSTRIDE` is 1 in 32 bits: turns a way into the number of steps.
+const UNSTRIDE: u32 = 0x38e3_8e39;
+
 #[derive(Clone, Copy, Default)]
 struct Place {
     /// Half of the hash: where its run begins, and mostly enough to tell it from others.
@@ -86,14 +94,13 @@ impl ContentTable {
         }
         let mut next = free;
         loop {
-            next = (next + 1) & self.mask;
+            next = (next + STRIDE) & self.mask;
             let place = self.places[next as usize];
             if place.block == 0 {
                 break;
             }
             // It may move to the free place unless its run begins behind that.
-            let way = next.wrapping_sub(place.tag) & self.mask;
-            if way >= (next.wrapping_sub(free) & self.mask) {
+            if self.steps(place.tag, next) >= self.steps(free, next) {
                 self.places[free as usize] = place;
                 free = next;
             }
@@ -112,6 +119,11 @@ impl ContentTable {
         self.places.fill(Place::default());
     }
 
+    /// From one place of a run to another.
+    const fn steps(&self, from: u32, to: u32) -> u32 {
+        to.wrapping_sub(from).wrapping_mul(UNSTRIDE) & self.mask
+    }
+
     /// The content's place, or the free one that ends its run.
     fn find(&self, tag: u32, has: impl Fn(BlockId) -> bool) -> u32 {
         let mut at = tag & self.mask;
@@ -120,7 +132,7 @@ impl ContentTable {
             match block_of(place) {
                 None => return at,
                 Some(block) if place.tag == tag && has(block) => return at,
-                Some(_) => at = (at + 1) & self.mask,
+                Some(_) => at = (at + STRIDE) & self.mask,
             }
         }
     }

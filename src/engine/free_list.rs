@@ -2,8 +2,8 @@
 //!
 //! A block that is hit leaves the queue from its middle: its place stays, void, until the front comes by or the queue is
 //! mostly void. A list linked through the blocks has no void places, but each of its steps waits for the block before:
-//! the next blocks to be reused cannot be loaded at once. With such a
-//! list and links beside the blocks, `benches/simulate.rs` took 95 µs a request instead of 89 (in turns, on a busy machine).
+//! the next blocks to be reused cannot be loaded at once. With such a list and larger blocks `benches/simulate.rs` took 95 µs
+//! a request instead of 89 (in turns, on a busy machine).
 
 use std::collections::VecDeque;
 

@@ -9,8 +9,9 @@ use super::sets::{NOBODY, SetId, Sets};
 
 const FIRST_CAPACITY: usize = 16;
 
-/// One block: 16 bytes, so four of a run share a cache line.
+/// One block: 12 bytes, so five of a run share a cache line.
 #[derive(Clone, Copy, Debug, Default)]
+#[repr(packed(4))]
 struct Row {
     key: u64,
     set: SetId,
