@@ -5,10 +5,11 @@
 //! tokens a block, and the rule that serves. The run is one thread; what is measured is its processor time, so that a busy
 //! machine counts less. `SIMULATE_BLOCK_SIZE` sets another block size, `SIMULATE_REQUESTS` sets how many (by default 50,000).
 //!
-//! Measured on one of two shared cores: 16 tokens a block 760,000 requests a minute (79 µs each), 32 tokens a block
-//! 1,400,000 (43 µs); with both cores more than busy 560,000 and 1,070,000. Nearly all of it is waiting for memory: 20
-//! engines of 34,882 blocks and the index of them are some 70 MB by their layouts, and a request changes 290 places of each
-//! table. With token ids and real events it was 357 µs.
+//! Measured on one of two shared cores, both more than busy: 16 tokens a block 790,000 to 980,000 requests a minute (76 to
+//! 61 µs each, as the others let it), 32 tokens a block 1,800,000 (33 µs). Nearly all of it is waiting for memory: 20 engines
+//! of 34,882 blocks and the index of them are some 65 MB by their layouts, and a request changes 290 places of each table.
+//! How many places are loaded ahead makes no difference from 16 to 256; huge pages (`_RJEM_MALLOC_CONF=thp:always`) make it
+//! 3 to 9 % faster. With token ids and real events it was 357 µs.
 
 #![expect(
     clippy::unwrap_used,
@@ -25,6 +26,10 @@ use warmpath::simulate::scenario::Scenario;
 use warmpath::simulate::workload::{Generated, Loop, Spec};
 
 const REPLICAS: usize = 20;
+
+/// The command's.
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 /// The load and the engines are those of `warmpath simulate` where nothing else is said.
 fn reference(requests: u64, block_size: u32) -> Scenario {
