@@ -302,7 +302,7 @@ impl BlockCache {
     /// The picker's name of a cached block.
     fn key(&self, id: BlockId) -> BlockKey {
         let name = self.names.get(&id);
-        name.map_or(BlockKey(self.at(id).hash.0), |name| name.key)
+        name.map_or_else(|| BlockKey(self.at(id).hash.0), |name| name.key)
     }
 
     /// Takes a block that is not the oldest with its content out of the list of them.

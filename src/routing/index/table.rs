@@ -11,7 +11,7 @@ const FIRST_CAPACITY: usize = 16;
 
 /// One block: 12 bytes, so five of a run share a cache line.
 #[derive(Clone, Copy, Debug, Default)]
-#[repr(packed(4))]
+#[repr(C, packed(4))]
 struct Row {
     key: u64,
     set: SetId,
