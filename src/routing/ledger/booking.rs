@@ -238,28 +238,21 @@ impl Ledger {
             return 0;
         };
         let mut in_blocks = 0;
-        let places = start..chain.keys.len();
-        for ahead in places.clone().step_by(TOUCHED_AHEAD) {
-            let ahead = ahead..places.end.min(ahead + TOUCHED_AHEAD);
-            let keys = chain.keys.get(ahead.clone()).unwrap_or_default();
-            account.flights.touch(keys);
-            self.flying.touch(keys);
-            for (i, &key) in ahead.zip(keys) {
-                let charge = if (reach..brought_until).contains(&i) {
-                    0
-                } else {
-                    charge
-                };
-                if account.flights.join(key, booking_id, charge) {
-                    self.flying.set(key, id.slot);
-                    account.queued = account.queued.saturating_add(charge.into());
-                    booking.charged += usize::from(charge > 0);
-                    in_blocks += u64::from(charge);
-                } else {
-                    booking.shares = true;
-                    // Somebody pays for it already, though it lies behind a gap.
-                    in_blocks += if i >= reach { u64::from(charge) } else { 0 };
-                }
+        for (i, &key) in chain.keys.iter().enumerate().skip(start) {
+            let charge = if (reach..brought_until).contains(&i) {
+                0
+            } else {
+                charge
+            };
+            if account.flights.join(key, booking_id, charge) {
+                self.flying.set(key, id.slot);
+                account.queued = account.queued.saturating_add(charge.into());
+                booking.charged += usize::from(charge > 0);
+                in_blocks += u64::from(charge);
+            } else {
+                booking.shares = true;
+                // Somebody pays for it already, though it lies behind a gap.
+                in_blocks += if i >= reach { u64::from(charge) } else { 0 };
             }
         }
         booking.keys.extend(chain.keys.iter().skip(start));
