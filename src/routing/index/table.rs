@@ -9,9 +9,8 @@ use super::sets::{NOBODY, SetId, Sets};
 
 const FIRST_CAPACITY: usize = 16;
 
-/// One block: 12 bytes, so five of a run share a cache line.
+/// One block: 16 bytes, so four of a run share a cache line.
 #[derive(Clone, Copy, Debug, Default)]
-#[repr(C, packed(4))]
 struct Row {
     key: u64,
     set: SetId,
@@ -211,14 +210,6 @@ impl BitTable {
             NOBODY => None,
             set => Some(self.sets.bits(set)),
         }
-    }
-
-    /// Loads the rows of keys that are looked at next, so that their cache misses overlap.
-    pub(in crate::routing) fn touch(&self, keys: &[BlockKey]) {
-        let loaded = keys
-            .iter()
-            .fold(0, |loaded, &key| loaded ^ self.table.touch(key));
-        std::hint::black_box(loaded);
     }
 
     /// Sets one bit.

@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 use super::super::block::BlockKey;
 use super::super::cost::{self, Cached, Run};
 use super::super::endpoint::EndpointId;
-use super::super::index::TOUCHED_AHEAD;
 use super::super::router::prompts::{Chain, Found};
 use super::super::tokens::TokenCount;
 use super::account::Account;
@@ -327,22 +326,18 @@ impl Ledger {
         };
         account.take_charge(booking.tail);
         let mut given_back = 0;
-        for keys in booking.keys.chunks(TOUCHED_AHEAD) {
-            account.flights.touch(keys);
-            self.flying.touch(keys);
-            for &key in keys {
-                match account.flights.leave(key, booking_id) {
-                    Left::Stays => {}
-                    Left::Gone(charge) => {
-                        given_back += u64::from(charge);
-                        self.flying.clear(key, account.id.slot);
-                    }
-                    Left::Inherited(heir, charge) => {
-                        if charge > 0
-                            && let Some(heir) = self.bookings.get_mut(&heir)
-                        {
-                            heir.charged += 1;
-                        }
+        for &key in &booking.keys {
+            match account.flights.leave(key, booking_id) {
+                Left::Stays => {}
+                Left::Gone(charge) => {
+                    given_back += u64::from(charge);
+                    self.flying.clear(key, account.id.slot);
+                }
+                Left::Inherited(heir, charge) => {
+                    if charge > 0
+                        && let Some(heir) = self.bookings.get_mut(&heir)
+                    {
+                        heir.charged += 1;
                     }
                 }
             }
@@ -458,13 +453,10 @@ impl Account {
         if self.queued == 0 {
             return;
         }
-        for keys in keys.chunks(TOUCHED_AHEAD) {
-            self.flights.touch(keys);
-            for &key in keys {
-                if let Some((owner, charge)) = self.flights.uncharge(key) {
-                    note(owners, owner);
-                    self.take_charge(charge.into());
-                }
+        for &key in keys {
+            if let Some((owner, charge)) = self.flights.uncharge(key) {
+                note(owners, owner);
+                self.take_charge(charge.into());
             }
         }
     }

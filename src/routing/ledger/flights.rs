@@ -40,14 +40,8 @@ pub(super) struct Flights {
 }
 
 impl Flights {
-    /// Loads the places of blocks that are looked at next, so that their cache misses overlap.
-    pub(super) fn touch(&self, keys: &[BlockKey]) {
-        let found = keys.iter().filter(|key| self.by_key.contains_key(key));
-        // Keeps the loads, which nobody else needs the result of.
-        std::hint::black_box(found.count());
-    }
-
     /// A request has the block in its prompt. True if nobody had: then this one pays the charge.
+    #[inline]
     pub(super) fn join(&mut self, key: BlockKey, booking: BookingId, charge: u32) -> bool {
         match self.by_key.entry(key) {
             Entry::Occupied(mut place) => {
@@ -73,6 +67,7 @@ impl Flights {
     }
 
     /// A request that has the block in its prompt ends.
+    #[inline]
     pub(super) fn leave(&mut self, key: BlockKey, booking: BookingId) -> Left {
         let Entry::Occupied(mut place) = self.by_key.entry(key) else {
             return Left::Stays;
