@@ -6,7 +6,7 @@
 //! machine counts less. `SIMULATE_BLOCK_SIZE` sets another block size, `SIMULATE_REQUESTS` sets how many (by default 50,000).
 //!
 //! Measured on one of two shared cores, both more than busy: 16 tokens a block 870,000 to 900,000 requests a minute (69 to
-//! 66 µs each), 32 tokens a block about 1,800,000 (33 µs). Nearly all of it is waiting for memory: 20 engines of 34,882
+//! 66 µs each), 32 tokens a block 1,420,000 (42 µs). Nearly all of it is waiting for memory: 20 engines of 34,882
 //! blocks and the index of them are some 75 MB by their layouts, and a request changes 290 places of each table. How many
 //! places are loaded ahead makes no difference from 16 to 256; huge pages (`_RJEM_MALLOC_CONF=thp:always`) make it 3 to 9 %
 //! faster. Rows of 12 bytes in the index, with the places of flying blocks loaded ahead, made it 63 µs, but a pick 0.6 µs
