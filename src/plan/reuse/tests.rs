@@ -11,12 +11,12 @@ fn recorded(arrivals: &[Arrival]) -> Recorded {
 
 /// Caches that are played: for each the names of its blocks, the oldest first. Each request goes to one of them by the
 /// draw; returns the share of prompt tokens found.
-fn played(arrivals: &[Arrival], draw: &[u64], capacity: usize) -> f64 {
+fn played(arrivals: &[Arrival], draw: &[usize], capacity: usize) -> f64 {
     let most = capacity / 16;
     let mut caches: Vec<Vec<Vec<u32>>> = vec![Vec::new(); 64];
     let (mut found, mut all) = (0, 0);
     for (arrival, replica) in arrivals.iter().zip(draw) {
-        let cache = &mut caches[*replica as usize];
+        let cache = &mut caches[*replica];
         let mut text = arrival.prompt.token_ids();
         let prompt = text.len();
         arrival.answer_segment().write(&mut text);
@@ -40,13 +40,13 @@ fn played(arrivals: &[Arrival], draw: &[u64], capacity: usize) -> f64 {
 
 /// Conversations that begin alike, branch, and come back after different numbers of others.
 fn chats() -> impl Strategy<Value = Vec<Arrival>> {
-    let turn = (0_u64..6, 0_u64..3, 1_u32..4, 0_u64..4);
+    let turn = (0_usize..6, 0_u64..3, 1_u32..4, 0_u64..4);
     proptest::collection::vec(turn, 1..40).prop_map(|turns| {
         let mut said: Vec<Vec<(u64, u32)>> = vec![Vec::new(); 6];
         (0_u64..)
             .zip(turns)
             .map(|(n, (chat, head, blocks, again))| {
-                let history = &mut said[chat as usize];
+                let history = &mut said[chat];
                 if history.is_empty() || again == 0 {
                     *history = vec![(head, 48)];
                 }
@@ -70,7 +70,7 @@ proptest! {
         let reuse = recorded(&chats).reuse;
         let mut draw = vec![0; chats.len()];
         for (replica, request) in reuse.by_replica(replicas) {
-            draw[request as usize] = replica;
+            draw[request as usize] = usize::try_from(replica).unwrap();
         }
         let one = vec![0; chats.len()];
         for capacity in [16, 48, 64, 128, 320, 1024, 1 << 20] {
@@ -108,9 +108,9 @@ fn one_draw_finds_what_another_does() {
     let reuse = recorded(&arrivals).reuse;
     let mut random = fastrand::Rng::with_seed(99);
     for (replicas, capacity) in [(2, 4_096), (4, 4_096), (8, 2_048), (8, 1 << 20)] {
-        let ours = reuse.by_chance(replicas, f64::from(capacity));
-        let draw: Vec<u64> = arrivals.iter().map(|_| random.u64(0..replicas)).collect();
-        let other = played(&arrivals, &draw, capacity as usize);
+        let ours = reuse.by_chance(replicas as u64, capacity as f64);
+        let draw: Vec<usize> = arrivals.iter().map(|_| random.usize(0..replicas)).collect();
+        let other = played(&arrivals, &draw, capacity);
         assert!(
             (ours - other).abs() < 0.03,
             "{replicas} replicas of {capacity}: {ours} and {other}"
