@@ -1,4 +1,4 @@
-//! How are outcomes shown? As a table in text or Markdown, as JSON, and as one page of HTML with plots.
+//! How are outcomes shown? As a table in text, as JSON, and as one page of HTML with plots.
 //!
 //! Everything here is a pure function of the outcomes and of what the command says about the run. A figure that
 //! nothing was measured for (the time to the first token where nobody was answered) is shown as a dash, never as zero:
@@ -18,7 +18,7 @@ pub use html::html;
 pub use json::json;
 pub(crate) use numbers::grouped;
 pub use progress::Progress;
-pub use text::{markdown, table};
+pub use text::table;
 
 /// What is said of a run beside its figures.
 #[derive(Clone, Debug, Default)]
