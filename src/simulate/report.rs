@@ -14,6 +14,8 @@ mod text;
 #[cfg(test)]
 mod tests;
 
+use super::outcome::Outcome;
+
 pub use html::html;
 pub use json::json;
 pub(crate) use numbers::grouped;
@@ -29,4 +31,15 @@ pub struct Setup {
     pub lines: Vec<(String, String)>,
     /// Whole sentences that the reader should know before trusting the figures.
     pub notes: Vec<String>,
+}
+
+/// A part of a page: runs that are compared with one another.
+#[derive(Clone, Copy, Debug)]
+pub struct Part<'a> {
+    /// What sets it apart from the other parts; not shown where it is the only one.
+    pub name: &'a str,
+    /// What was simulated.
+    pub setup: &'a Setup,
+    /// A policy each; in all parts the same policies in the same order.
+    pub outcomes: &'a [Outcome],
 }

@@ -6,7 +6,7 @@ mod progress;
 
 use serde_json::Value;
 
-use super::{Setup, html, json, table};
+use super::{Part, Setup, json, table};
 use crate::simulate::outcome::{HotPrefix, Outcome, Quantiles};
 
 fn setup() -> Setup {
@@ -18,6 +18,15 @@ fn setup() -> Setup {
         ],
         notes: vec!["The engines are modelled.".to_owned()],
     }
+}
+
+/// The page of runs that are all there is.
+fn html(outcomes: &[Outcome], setup: &Setup) -> String {
+    super::html(&[Part {
+        name: "alone",
+        setup,
+        outcomes,
+    }])
 }
 
 fn outcome(policy: &str, ttft: f64) -> Outcome {
