@@ -226,12 +226,19 @@ impl<'a> Run<'a> {
             return;
         };
         flight.counted = counted;
-        flight.cut(self.told, self.settings.engine.block_size);
+        let fits = flight.fits(self.settings.engine.max_model_len);
+        if fits {
+            flight.cut(self.told, self.settings.engine.block_size);
+        }
         self.tally.arrived(flight);
         if is_first {
             self.note_interval();
         }
-        self.offer(id);
+        if fits {
+            self.offer(id);
+        } else {
+            self.fail(id);
+        }
     }
 
     /// Lets the policy choose, and sends the request there.

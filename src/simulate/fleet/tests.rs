@@ -20,6 +20,15 @@ impl Policy for LeastPrefill {
     }
 }
 
+/// For loads of which nothing is to be sent anywhere.
+struct NeverAsked;
+
+impl Policy for NeverAsked {
+    fn pick(&mut self, _: &Asked<'_>, _: &dyn Knowledge) -> Result<Decision, Refusal> {
+        panic!("nobody need be asked")
+    }
+}
+
 /// One after the other, dead ones passed over; looks at every figure there is.
 #[derive(Default)]
 struct RoundRobin {
@@ -216,7 +225,11 @@ fn every_request_is_answered_or_counted_as_failed_and_nothing_stays_booked() {
 fn a_prompt_that_no_engine_can_hold_is_counted_as_failed_and_the_others_go_on() {
     let mut load = Load::new(50, 20.0);
     load.own = 3_700;
-    let outcome = play(&fleet(2), load, &mut LeastPrefill);
+    let outcome = play(&fleet(2), load.clone(), &mut LeastPrefill);
+    assert_eq!((outcome.failed, outcome.requests), (50, 0));
+    // By its length alone: cutting 4,000 million tokens into blocks would take gigabytes.
+    load.own = 4_000_000_000;
+    let outcome = play(&fleet(2), load, &mut NeverAsked);
     assert_eq!((outcome.failed, outcome.requests), (50, 0));
 }
 
