@@ -10,11 +10,13 @@
 mod engine;
 mod given;
 pub mod inputs;
+mod keeping;
 pub mod measure;
 mod popularity;
 pub mod presets;
 mod report;
 mod resolve;
+pub mod reuse;
 pub mod sums;
 #[cfg(test)]
 mod tests;
@@ -29,8 +31,9 @@ use crate::simulate::workload::{Loop, Spec, TraceArgs};
 pub use engine::MOST_BLOCKS;
 pub use given::Given;
 pub use inputs::{Inputs, InputsError};
-pub use measure::{Measured, measure};
+pub use measure::{Measured, Recorded, measure};
 pub use resolve::{Origin, Resolved, resolve};
+pub use reuse::Reuse;
 pub use sums::{Sums, SumsError};
 pub use verdict::{Choice, Verdict};
 
@@ -66,37 +69,42 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         presets::listing()
     } else {
         let file = args.config.as_deref().map(given::read_file).transpose()?;
-        let measured = measured(&args.trace)?;
-        planned(args.given, file, measured.as_ref(), args.json)?
+        let recorded = recorded(&args.trace)?;
+        planned(args.given, file, recorded.as_ref(), args.json)?
     };
     writeln!(std::io::stdout(), "{text}").context("cannot print the result")
 }
 
 /// What the recording has, if one was named. It is counted as it came, whatever a fleet would have done.
-fn measured(trace: &TraceArgs) -> anyhow::Result<Option<Measured>> {
+fn recorded(trace: &TraceArgs) -> anyhow::Result<Option<Recorded>> {
     let Some(trace) = trace.spec() else {
         return Ok(None);
     };
     let path = trace.path.display().to_string();
     let mut workload = Spec::Trace(trace).open(SEED, Loop::Open)?;
-    let measured = measure(workload.as_mut());
-    anyhow::ensure!(measured.requests > 0, "{path} has no requests to measure");
-    Ok(Some(measured))
+    let recorded = measure(workload.as_mut());
+    anyhow::ensure!(
+        recorded.measured.requests > 0,
+        "{path} has no requests to measure"
+    );
+    Ok(Some(recorded))
 }
 
 /// The report of these inputs.
 fn planned(
     flags: Given,
     file: Option<Given>,
-    measured: Option<&Measured>,
+    recorded: Option<&Recorded>,
     json: bool,
 ) -> anyhow::Result<String> {
-    let resolved = resolve(flags, measured, file)?;
-    let sums = Sums::of(&resolved.inputs)?;
-    let verdict = verdict::judge(&resolved.inputs, &sums);
+    let resolved = resolve(flags, recorded.map(|recorded| &recorded.measured), file)?;
+    let reuse = recorded.and_then(|recorded| recorded.reuse_for(&resolved.inputs));
+    let sums = Sums::with(&resolved.inputs, reuse)?;
+    let verdict = verdict::judge(&resolved.inputs, &sums, reuse.is_some());
     let plan = report::Plan {
         resolved: &resolved,
-        measured,
+        measured: recorded.map(|recorded| &recorded.measured),
+        found: reuse.map(|reuse| report::Found::of(reuse, &sums)),
         sums: &sums,
         verdict: &verdict,
     };

@@ -1,7 +1,10 @@
 //! What does a workload share? Its inputs for the sums, counted instead of assumed.
 //!
 //! Prompts go into a tree of segments. A prompt's shared part is what the tree already had when it came, answers
-//! included, in whole blocks; that is what a cache which forgets nothing would save. About 100 bytes a segment.
+//! included, in whole blocks; that is what a cache which forgets nothing would save. About 100 bytes a segment. What
+//! caches save that do forget follows from the same tree ([`super::reuse`]).
+
+pub(super) mod tree;
 
 use std::cmp::Reverse;
 
@@ -9,11 +12,13 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::routing::block::BlockSize;
-use crate::simulate::prompt::Segment;
 use crate::simulate::workload::{Arrival, Workload};
 
 use super::given::Given;
+use super::inputs::Inputs;
+use super::reuse::{Asked, Reuse};
 use super::sums::whole;
+use tree::{Node, ROOT, Tree, downwards};
 
 /// What was counted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -44,13 +49,37 @@ pub struct Measured {
     pub shared_share: f64,
 }
 
+/// A recording, counted.
+#[derive(Clone, Debug, Default)]
+pub struct Recorded {
+    /// What it has.
+    pub measured: Measured,
+    /// What caches keep of it.
+    pub reuse: Reuse,
+}
+
+impl Recorded {
+    /// What caches keep, if it is still this load that is asked about. Whoever gives other prefixes or lengths by hand asks
+    /// about one that nobody has recorded; the rate changes nothing, since distances are counted in tokens.
+    pub(super) fn reuse_for(&self, inputs: &Inputs) -> Option<&Reuse> {
+        let counted = self.measured.given();
+        let same = counted.prompt_tokens == Some(inputs.prompt_tokens)
+            && counted.shared_tokens == Some(inputs.shared_tokens)
+            && counted.output_tokens == Some(inputs.output_tokens)
+            && counted.prefixes == Some(inputs.prefixes)
+            && counted.skew == Some(inputs.skew)
+            && inputs.copies() == 1;
+        same.then_some(&self.reuse)
+    }
+}
+
 /// Counts a workload to its end, in its order of time.
-pub fn measure(workload: &mut dyn Workload) -> Measured {
+pub fn measure(workload: &mut dyn Workload) -> Recorded {
     let mut seen = Seen::default();
     while let Some(arrival) = workload.next() {
         seen.add(&arrival);
     }
-    seen.measured()
+    seen.recorded()
 }
 
 impl Measured {
@@ -90,24 +119,19 @@ impl Measured {
     }
 }
 
-/// A place in the tree: all that stands before a segment, and the segment.
-#[derive(Clone, Copy)]
-struct Node {
-    parent: u32,
-    tokens: u32,
-    /// Requests whose prompts or answers pass through.
-    requests: u64,
-}
-
-const ROOT: u32 = 0;
-
+#[derive(Default)]
 struct Seen {
-    nodes: Vec<Node>,
-    children: FxHashMap<(u32, Segment), u32>,
-    /// The longest segment of each name beneath each node, for prompts that end within it.
-    longest: FxHashMap<(u32, u64), u32>,
+    tree: Tree,
     /// Where each prompt ends.
     ends: Vec<u32>,
+    asked: Vec<Asked>,
+    totals: Totals,
+}
+
+/// What is added up request by request.
+#[derive(Default)]
+struct Totals {
+    requests: u64,
     first_s: f64,
     last_s: f64,
     prompt_tokens: u64,
@@ -116,50 +140,37 @@ struct Seen {
     hits: u64,
 }
 
-impl Default for Seen {
-    fn default() -> Self {
-        let root = Node {
-            parent: ROOT,
-            tokens: 0,
-            requests: 0,
-        };
-        Self {
-            nodes: vec![root],
-            children: FxHashMap::default(),
-            longest: FxHashMap::default(),
-            ends: Vec::new(),
-            first_s: 0.0,
-            last_s: 0.0,
-            prompt_tokens: 0,
-            output_tokens: 0,
-            hit_tokens: 0,
-            hits: 0,
+impl Seen {
+    fn add(&mut self, arrival: &Arrival) {
+        let (prompt_end, held) = self.tree.add(ROOT, arrival.prompt.segments());
+        let (end, _) = self.tree.add(prompt_end, &[arrival.answer_segment()]);
+        self.ends.push(prompt_end);
+        let prompt = u64::from(arrival.prompt.tokens());
+        self.asked.push(Asked { end, prompt });
+        self.totals.add(arrival, held);
+    }
+
+    fn recorded(self) -> Recorded {
+        let nodes = self.tree.into_nodes();
+        let totals = self.totals;
+        Recorded {
+            measured: totals.measured(&Shared::of(&nodes, &self.ends)),
+            reuse: Reuse::new(&nodes, self.asked),
         }
     }
 }
 
-impl Seen {
-    fn add(&mut self, arrival: &Arrival) {
+impl Totals {
+    fn add(&mut self, arrival: &Arrival, held: u64) {
         let at_s = arrival.at.as_secs_f64();
-        if self.ends.is_empty() {
+        if self.requests == 0 {
             self.first_s = at_s;
         }
+        self.requests += 1;
         self.last_s = at_s.max(self.last_s);
         let prompt = u64::from(arrival.prompt.tokens());
         self.prompt_tokens += prompt;
         self.output_tokens += u64::from(arrival.output);
-
-        let (mut at, mut known, mut held) = (ROOT, true, 0_u64);
-        for segment in arrival.prompt.segments() {
-            if known {
-                held += u64::from(self.held(at, *segment));
-            }
-            known &= self.children.contains_key(&(at, *segment));
-            at = self.step(at, *segment);
-        }
-        self.ends.push(at);
-        self.step(at, arrival.answer_segment());
-
         // The engine caches whole blocks, and computes the last token in any case.
         let block = u64::from(BlockSize::DEFAULT.get());
         let held = held.min(prompt.saturating_sub(1)) / block * block;
@@ -167,39 +178,13 @@ impl Seen {
         self.hits += u64::from(held > 0);
     }
 
-    /// Tokens of a segment that were seen after this place.
-    fn held(&self, at: u32, segment: Segment) -> u32 {
-        let longest = self.longest.get(&(at, segment.id));
-        longest.map_or(0, |tokens| segment.tokens.min(*tokens))
-    }
-
-    /// The place after a segment, new if need be, with one more request.
-    fn step(&mut self, at: u32, segment: Segment) -> u32 {
-        let next = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX);
-        let node = *self.children.entry((at, segment)).or_insert(next);
-        if node == next {
-            self.nodes.push(Node {
-                parent: at,
-                tokens: segment.tokens,
-                requests: 0,
-            });
-            let longest = self.longest.entry((at, segment.id)).or_default();
-            *longest = segment.tokens.max(*longest);
-        }
-        if let Some(node) = self.nodes.get_mut(node as usize) {
-            node.requests += 1;
-        }
-        node
-    }
-
-    fn measured(&self) -> Measured {
-        let requests = self.ends.len() as u64;
+    fn measured(&self, shared: &Shared) -> Measured {
+        let requests = self.requests;
         if requests == 0 {
             return Measured::default();
         }
         let n = requests as f64;
         let span_s = self.last_s - self.first_s;
-        let shared = Shared::of(self);
         let hot = shared.asked.first().copied().unwrap_or(0);
         let mean = |sum: u64, of: u64| if of == 0 { 0.0 } else { sum as f64 / of as f64 };
         Measured {
@@ -231,47 +216,40 @@ struct Shared {
 
 impl Shared {
     /// A node of the part without a child in it ends a distinct prefix. A request counts for the first such beneath the
-    /// deepest place it shares. Parents have lower numbers than their children, so that one pass in either direction
-    /// is enough.
-    fn of(seen: &Seen) -> Self {
-        let is_shared = |node: &Node| node.requests >= 2;
-        let mut depth = vec![0_u64; seen.nodes.len()];
-        let mut deepest = vec![ROOT; seen.nodes.len()];
-        let mut ends_at: Vec<Option<u32>> = vec![None; seen.nodes.len()];
+    /// deepest place it shares. One pass down and one up are enough.
+    fn of(nodes: &[Node], ends: &[u32]) -> Self {
+        let order = downwards(nodes);
+        let node = |at: u32| get(nodes, at);
+        let is_shared = |at: u32| node(at).requests >= 2;
+        let mut deepest = vec![ROOT; nodes.len()];
+        let mut ends_at: Vec<Option<u32>> = vec![None; nodes.len()];
         let mut set_tokens = 0;
-        for (at, node) in (0_u32..).zip(&seen.nodes).skip(1) {
-            let shared = is_shared(node);
-            set_tokens += if shared { u64::from(node.tokens) } else { 0 };
-            let above = get(&depth, node.parent) + u64::from(node.tokens);
-            let from = if shared {
-                at
-            } else {
-                get(&deepest, node.parent)
-            };
-            set(&mut depth, at, above);
+        for &at in &order {
+            let parent = node(at).parent;
+            let mut from = get(&deepest, parent);
+            if is_shared(at) {
+                set_tokens += node(at).depth - node(parent).depth;
+                from = at;
+            }
             set(&mut deepest, at, from);
         }
-        for at in (1..u32::try_from(seen.nodes.len()).unwrap_or(u32::MAX)).rev() {
-            if let Some(node) = seen.nodes.get(at as usize)
-                && is_shared(node)
-            {
-                // Children were here before: what they left is the first of them, as they come in falling order.
-                let end = get(&ends_at, at).unwrap_or(at);
-                set(&mut ends_at, at, Some(end));
-                set(&mut ends_at, node.parent, Some(end));
-            }
+        for &at in order.iter().rev().filter(|at| is_shared(**at)) {
+            // Children were here before: what they left is the first of them, as they come in falling order.
+            let end = get(&ends_at, at).unwrap_or(at);
+            set(&mut ends_at, at, Some(end));
+            set(&mut ends_at, node(at).parent, Some(end));
         }
         let block = u64::from(BlockSize::DEFAULT.get());
         let mut counts: FxHashMap<u32, u64> = FxHashMap::default();
-        for end in &seen.ends {
+        for end in ends {
             let place = get(&deepest, *end);
-            if get(&depth, place) >= block
+            if node(place).depth >= block
                 && let Some(prefix) = get(&ends_at, place)
             {
                 *counts.entry(prefix).or_default() += 1;
             }
         }
-        let prefix_tokens = counts.keys().map(|prefix| get(&depth, *prefix)).sum();
+        let prefix_tokens = counts.keys().map(|prefix| node(*prefix).depth).sum();
         let mut asked: Vec<u64> = counts.into_values().collect();
         asked.sort_unstable_by_key(|count| Reverse(*count));
         Self {
@@ -329,4 +307,4 @@ fn exponent(counts: &[u64]) -> f64 {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

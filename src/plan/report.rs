@@ -4,16 +4,22 @@ use std::fmt::Write as _;
 
 use serde_json::json;
 
+mod found;
+
 use super::inputs::Inputs;
 use super::measure::Measured;
 use super::resolve::Resolved;
 use super::sums::{Fleet, Sums};
 use super::verdict::{Choice, Verdict};
 
+pub(super) use found::Found;
+
 /// All there is to tell.
 pub(super) struct Plan<'a> {
     pub(super) resolved: &'a Resolved,
     pub(super) measured: Option<&'a Measured>,
+    /// What pools find of the recording, when the sums stand on that.
+    pub(super) found: Option<Found>,
     pub(super) sums: &'a Sums,
     pub(super) verdict: &'a Verdict,
 }
@@ -25,6 +31,7 @@ pub(super) fn json(plan: &Plan<'_>) -> String {
         "origins": plan.resolved.origins,
         "sources": plan.resolved.sources,
         "measured": plan.measured,
+        "found": plan.found,
         "sums": plan.sums,
         "verdict": plan.verdict,
     });
@@ -42,12 +49,15 @@ pub(super) fn text(plan: &Plan<'_>) -> String {
     hit(&mut page, inputs, sums);
     room(&mut page, inputs, sums);
     decoding(&mut page, inputs, sums);
-    fleets(&mut page, inputs, sums);
+    if let Some(found) = &plan.found {
+        found.tell(&mut page);
+    }
+    fleets(&mut page, inputs, sums, plan.found.is_some());
     hot(&mut page, inputs, sums);
     verdict(&mut page, plan.verdict);
-    if plan.measured.is_some() {
+    if plan.measured.is_some() && plan.found.is_none() {
         page.text.push_str(
-            "  What pools keep is worked out as if requests came independently; conversations come back sooner, so more is kept.\n",
+            "  What pools keep is worked out as if requests came independently: the order in the trace says nothing of a load whose prefixes or lengths were given otherwise.\n",
         );
     }
     page.text.trim_end().to_owned()
@@ -261,7 +271,7 @@ fn decoding(page: &mut Page, inputs: &Inputs, sums: &Sums) {
     );
 }
 
-fn fleets(page: &mut Page, inputs: &Inputs, sums: &Sums) {
+fn fleets(page: &mut Page, inputs: &Inputs, sums: &Sums, measured: bool) {
     page.head(&format!(
         "The fleet, for {} requests a second at {} of its time in use",
         number(inputs.rate),
@@ -285,10 +295,15 @@ fn fleets(page: &mut Page, inputs: &Inputs, sums: &Sums) {
     ] {
         row(page, cells(name, fleet));
     }
+    let warm = if measured {
+        "warm: found tokens / shared tokens, by chance and with affinity as measured for so many pools"
+    } else {
+        "warm by chance: what an LRU cache as large as one pool keeps; with affinity: as large as all pools together"
+    };
     for line in [
         "prefill, decode, busy: replica-seconds a second = rate × (cold − warm share × saved), rate × decoding a request, their sum",
         "replicas = busy / utilisation, rounded up; GPUs × price / 3600 / (rate × output tokens) × 10^6 = $ per million",
-        "warm by chance: what an LRU cache as large as one pool keeps; with affinity: as large as all pools together",
+        warm,
     ] {
         let _infallible = writeln!(page.text, "  {line}");
     }

@@ -5,7 +5,8 @@
 use serde::Serialize;
 
 use super::inputs::Inputs;
-use super::popularity::Popularity;
+use super::keeping::Keeping;
+use super::reuse::Reuse;
 
 /// Everything worked out from the inputs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -262,13 +263,20 @@ impl Work<'_> {
         }
     }
 
-    /// The smallest fleet whose pools together keep enough prefixes warm for it to carry the load: more replicas keep
-    /// more, so the load a fleet of n has only falls with n.
+    /// The smallest fleet that carries the load with what its pools keep warm. Where requests go where their prefix is,
+    /// more replicas keep more, and the load only falls with them. Where they go anywhere it may rise, so small fleets
+    /// are tried first.
     fn smallest(&self, warm_share_of: impl Fn(u64) -> f64) -> Fleet {
-        let (mut low, mut high) = (1, self.replicas(0.0));
+        let most = self.replicas(0.0);
+        let carries = |replicas| self.replicas(warm_share_of(replicas)) <= replicas;
+        let (mut low, mut high) = (1, 1);
+        while high < most && !carries(high) {
+            low = high + 1;
+            high = high.saturating_mul(2).min(most);
+        }
         while low < high {
             let middle = low + (high - low) / 2;
-            if self.replicas(warm_share_of(middle)) <= middle {
+            if carries(middle) {
                 high = middle;
             } else {
                 low = middle + 1;
@@ -279,11 +287,19 @@ impl Work<'_> {
 }
 
 impl Sums {
-    /// Works everything out.
+    /// Works everything out, for requests that come independently of one another.
     ///
     /// # Errors
     /// When a replica does not hold the weights or the decode batch.
     pub fn of(inputs: &Inputs) -> Result<Self, SumsError> {
+        Self::with(inputs, None)
+    }
+
+    /// Works everything out. What pools keep is that of the recording, if there is one.
+    ///
+    /// # Errors
+    /// When a replica does not hold the weights or the decode batch.
+    pub fn with(inputs: &Inputs, reuse: Option<&Reuse>) -> Result<Self, SumsError> {
         fits(inputs)?;
         let per_token = prefill_per_token(inputs);
         let shared = inputs.shared_tokens;
@@ -304,12 +320,13 @@ impl Sums {
         let warm_requests_per_replica = inputs.utilisation / warm_request_s;
         let hot_rate = inputs.hot_share * inputs.rate;
 
-        let popularity = Popularity::zipf(inputs.prefixes, inputs.skew, inputs.copies());
-        let left = inputs.prompt_tokens - shared + inputs.output_tokens;
-        let warm = |capacity| inputs.warm_share * popularity.hit_share(left, shared, capacity);
+        let keeping = Keeping::of(inputs, reuse);
         // The whole pool: what runs is what was used last, so it is among the requests since.
-        let by_chance = warm(pool_tokens);
-        let affinity = work.smallest(|n| warm(n as f64 * pool_tokens).max(by_chance));
+        let chance = work.smallest(|n| inputs.warm_share * keeping.by_chance(n, pool_tokens));
+        let affinity = work.smallest(|n| {
+            let kept = keeping.together(n as f64 * pool_tokens);
+            (inputs.warm_share * kept).max(chance.warm_share)
+        });
         let set_tokens = prefix_copies as f64 * shared;
         Ok(Self {
             prefill_per_token_s: per_token,
@@ -333,7 +350,7 @@ impl Sums {
             hot_owners: hot_rate / warm_requests_per_replica,
             saved_share: affinity.warm_share * shared / inputs.prompt_tokens,
             cold: work.fleet(0.0, work.replicas(0.0)),
-            chance: work.fleet(by_chance, work.replicas(by_chance)),
+            chance,
             affinity,
             prefixes_per_replica: prefix_copies as f64 / affinity.replicas as f64,
         })

@@ -26,7 +26,7 @@ fn inputs_of(given: Given) -> Inputs {
 
 fn choice(given: Given) -> (Choice, String) {
     let inputs = inputs_of(given);
-    let verdict = judge(&inputs, &Sums::of(&inputs).unwrap());
+    let verdict = judge(&inputs, &Sums::of(&inputs).unwrap(), false);
     (
         verdict.choice,
         [verdict.reasons, verdict.notes].concat().join("; "),

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::inputs::Inputs;
-use super::sums::Sums;
+use super::sums::{Fleet, Sums};
 
 /// Below this share of saved prompt tokens, affinity gathers load for too little.
 pub const LEAST_SAVED_SHARE: f64 = 0.2;
@@ -34,18 +34,28 @@ pub struct Verdict {
     pub notes: Vec<String>,
 }
 
-/// Judges by the sums.
-pub fn judge(inputs: &Inputs, sums: &Sums) -> Verdict {
-    let mut verdict = decide(inputs, sums);
-    verdict.notes.extend(notes(inputs, sums));
+/// Judges by the sums. Where these stand on the `measured` order of the requests, it does not matter whether the set
+/// fits: the pools' shares say all.
+pub fn judge(inputs: &Inputs, sums: &Sums, measured: bool) -> Verdict {
+    let mut verdict = match little(inputs, sums) {
+        Some(verdict) => verdict,
+        None if measured => by_shares(inputs, sums),
+        None => by_the_set(sums),
+    };
+    let notes = if measured {
+        forgotten(inputs, sums).into_iter().collect()
+    } else {
+        notes(inputs, sums)
+    };
+    verdict.notes.extend(notes);
     verdict
 }
 
-fn decide(inputs: &Inputs, sums: &Sums) -> Verdict {
-    let (cold, chance, warm) = (&sums.cold, &sums.chance, &sums.affinity);
+/// Too little can be saved.
+fn little(inputs: &Inputs, sums: &Sums) -> Option<Verdict> {
     let offered = inputs.warm_share * inputs.shared_tokens / inputs.prompt_tokens;
     if offered < LEAST_SAVED_SHARE {
-        return because(
+        return Some(because(
             Choice::LeastQueuedTokens,
             format!(
                 "hits could save {:.1} % of the prompt tokens ({:.1} % of a prompt is shared, {:.1} % of requests come after \
@@ -54,20 +64,62 @@ fn decide(inputs: &Inputs, sums: &Sums) -> Verdict {
                 inputs.shared_tokens / inputs.prompt_tokens * 100.0,
                 inputs.warm_share * 100.0,
             ),
-        );
+        ));
     }
-    if sums.saved_share < LEAST_SAVED_SHARE {
-        return because(
+    (sums.saved_share < LEAST_SAVED_SHARE).then(|| {
+        because(
             Choice::LeastQueuedTokens,
             format!(
-                "the set of prefixes is {:.1} pools and {} replicas have too little room for it: most prefixes are gone when \
-                 they are asked for again, and hits save only {:.1} % of the prompt tokens, under about a fifth",
+                "what prompts share is {:.1} pools and {} replicas have too little room for it: {:.0} % of it is gone when it \
+                 is asked for again, and hits save only {:.1} % of the prompt tokens, under about a fifth",
                 sums.set_pools,
-                warm.replicas,
+                sums.affinity.replicas,
+                (1.0 - sums.saved_share / offered) * 100.0,
                 sums.saved_share * 100.0,
+            ),
+        )
+    })
+}
+
+/// By what pools find of a recording, together and by chance.
+fn by_shares(inputs: &Inputs, sums: &Sums) -> Verdict {
+    let (cold, chance, warm) = (&sums.cold, &sums.chance, &sums.affinity);
+    let found =
+        |fleet: &Fleet| fleet.warm_share * inputs.shared_tokens / inputs.prompt_tokens * 100.0;
+    let (with, without) = (found(warm), found(chance));
+    if chance.replicas == 1 {
+        return because(
+            Choice::Indifferent,
+            format!(
+                "one replica carries this load and finds {without:.1} % of the prompt tokens, so there is nothing to choose"
             ),
         );
     }
+    if saved_load(sums) < LEAST_SAVED_LOAD {
+        return because(
+            Choice::Indifferent,
+            format!(
+                "affinity saves {:.1} % of the replicas' time, less than these sums are exact: {with:.1} % of the prompt tokens \
+                 are found with it and {without:.1} % by chance, and {:.1} % of the time is decoding, which a cached prefix does \
+                 not shorten",
+                saved_load(sums) * 100.0,
+                chance.decode_load / chance.load * 100.0,
+            ),
+        );
+    }
+    because(
+        Choice::Affinity,
+        format!(
+            "hits save {with:.1} % of the prompt tokens with affinity and {without:.1} % by chance: {} replicas instead of {} \
+             without hits, or {} with those that chance brings",
+            warm.replicas, cold.replicas, chance.replicas,
+        ),
+    )
+}
+
+/// By whether the set of prefixes fits in a pool.
+fn by_the_set(sums: &Sums) -> Verdict {
+    let (cold, chance, warm) = (&sums.cold, &sums.chance, &sums.affinity);
     if let Some(room) = sums.room_prefixes
         && sums.prefix_copies <= room
     {
@@ -116,6 +168,18 @@ fn because(choice: Choice, reason: String) -> Verdict {
         reasons: vec![reason],
         notes: Vec::new(),
     }
+}
+
+/// What the pools cannot keep of a recording.
+fn forgotten(inputs: &Inputs, sums: &Sums) -> Option<String> {
+    let kept = sums.affinity.warm_share / inputs.warm_share;
+    (kept < 0.95).then(|| {
+        format!(
+            "{} pools together still have {:.0} % of what prompts share when it is asked for again",
+            sums.affinity.replicas,
+            kept * 100.0,
+        )
+    })
 }
 
 fn notes(inputs: &Inputs, sums: &Sums) -> Vec<String> {

@@ -1,7 +1,6 @@
 //! `warmpath simulate`: every policy, in every loop the load allows; then the report.
 
 use std::io::{Stderr, Write as _};
-use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::Context as _;
@@ -23,29 +22,26 @@ use super::workload::{Loop, OpenError};
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let policies = args.policies()?;
     let scenarios = scenarios(args)?;
-    let is_alone = scenarios.len() == 1;
-    let mut texts = Vec::new();
-    // A page that cannot be written takes nothing from what was computed.
-    let mut written = Ok(());
+    let mut runs = Vec::new();
     for (kind, scenario) in scenarios {
         let outcomes = all_policies(args, &policies, &scenario)?;
         let mut setup = setup(args, kind, &scenario);
         setup.notes.extend(unmet(args, &outcomes));
-        if let Some(path) = &args.html {
-            let path = match kind {
-                Loop::Closed if !is_alone => beside(path),
-                _ => path.clone(),
-            };
-            let page = std::fs::write(&path, report::html(&outcomes, &setup))
-                .with_context(|| format!("cannot write {}", path.display()));
-            written = written.and(page);
-        }
-        texts.push(if args.json {
-            report::json(&outcomes, &setup)
-        } else {
-            report::table(&outcomes, &setup)
-        });
+        runs.push((kind, outcomes, setup));
     }
+    // A page that cannot be written takes nothing from what was computed.
+    let written = match &args.html {
+        None => Ok(()),
+        Some(path) => std::fs::write(path, page(&runs))
+            .with_context(|| format!("cannot write {}", path.display())),
+    };
+    let texts: Vec<String> = runs
+        .iter()
+        .map(|(_, outcomes, setup)| match args.json {
+            true => report::json(outcomes, setup),
+            false => report::table(outcomes, setup),
+        })
+        .collect();
     let text = if args.json {
         format!("[{}]", texts.join(","))
     } else {
@@ -55,10 +51,17 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     written
 }
 
-/// Where the page of the closed loop goes when the open one's has the name that was asked for.
-fn beside(path: &Path) -> PathBuf {
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!("{stem}-closed.html"))
+/// One page, with a part for each loop.
+fn page(runs: &[(Loop, Vec<Outcome>, report::Setup)]) -> String {
+    let parts = runs.iter().map(|(kind, outcomes, setup)| report::Part {
+        name: match kind {
+            Loop::Open => "Open loop",
+            Loop::Closed => "Closed loop",
+        },
+        setup,
+        outcomes,
+    });
+    report::html(&parts.collect::<Vec<_>>())
 }
 
 /// One scenario for each loop: the one asked for, else all that the load allows.

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use serde::Deserialize;
 use warmpath::simulate::outcome::Outcome;
-use warmpath::simulate::report::html;
+use warmpath::simulate::report::{Part, html};
 
 use crate::support::tools::tool;
 
@@ -26,6 +26,8 @@ struct Seen {
     undescribed: usize,
     /// Policies with a heat map that is shown.
     maps: usize,
+    /// Names of the parts.
+    parts: Vec<String>,
     /// How far the page can be scrolled sideways, pixels.
     sideways: i64,
     /// Labels that stick out of the page or lie on each other.
@@ -44,7 +46,7 @@ fn the_page_is_complete_and_legible_and_asks_for_nothing_on_a_screen_and_a_phone
     };
     let outcomes = sample::outcomes();
     for width in [1280, 360] {
-        let seen = look(&browser, &outcomes, width);
+        let seen = look(&browser, &[""], &outcomes, width);
         assert_eq!(seen.errors, Vec::<String>::new(), "{width} pixels");
         assert_eq!(seen.requests, Vec::<String>::new(), "{width} pixels");
         assert_eq!(seen.curves, [outcomes.len(); 4], "{width} pixels");
@@ -55,6 +57,27 @@ fn the_page_is_complete_and_legible_and_asks_for_nothing_on_a_screen_and_a_phone
             (seen.maps, seen.queued_maps),
             (outcomes.len(), outcomes.len())
         );
+        assert_eq!(seen.sideways, 0, "{width} pixels");
+        assert_eq!(seen.misplaced, Vec::<String>::new(), "{width} pixels");
+        assert_eq!((seen.left_when_unticked, seen.left_after_none), (0, 0));
+    }
+}
+
+#[test]
+fn both_loops_are_on_one_page_with_one_legend() {
+    let Some(browser) = tool("chromium") else {
+        return;
+    };
+    let outcomes = sample::outcomes();
+    for width in [1280, 360] {
+        let seen = look(&browser, &["Open loop", "Closed loop"], &outcomes, width);
+        assert_eq!(seen.errors, Vec::<String>::new(), "{width} pixels");
+        assert_eq!(seen.requests, Vec::<String>::new(), "{width} pixels");
+        assert_eq!(seen.parts, ["Open loop", "Closed loop"]);
+        assert_eq!(seen.curves, [outcomes.len(); 8], "{width} pixels");
+        assert_eq!(seen.described, 2 * (5 + 3 * outcomes.len()));
+        let maps = 2 * outcomes.len();
+        assert_eq!((seen.maps, seen.queued_maps), (maps, maps));
         assert_eq!(seen.sideways, 0, "{width} pixels");
         assert_eq!(seen.misplaced, Vec::<String>::new(), "{width} pixels");
         assert_eq!((seen.left_when_unticked, seen.left_after_none), (0, 0));
@@ -76,7 +99,7 @@ fn strange_outcomes_make_a_page_that_is_still_in_order() {
         ..Outcome::default()
     };
     for outcomes in [vec![], vec![empty.clone()], vec![strange, empty]] {
-        let seen = look(&browser, &outcomes, 360);
+        let seen = look(&browser, &[""], &outcomes, 360);
         assert_eq!(seen.errors, Vec::<String>::new());
         assert_eq!(seen.requests, Vec::<String>::new());
         assert_eq!(seen.sideways, 0);
@@ -86,12 +109,30 @@ fn strange_outcomes_make_a_page_that_is_still_in_order() {
 
 #[test]
 fn thirteen_policies_fit_into_half_a_megabyte() {
-    let size = html(&sample::outcomes(), &sample::setup()).len();
+    let size = page(&[""], &sample::outcomes()).len();
     assert!(size < 500_000, "{size} bytes");
 }
 
+/// The page of these outcomes, in as many parts as there are names.
+fn page(parts: &[&str], outcomes: &[Outcome]) -> String {
+    let setups: Vec<_> = parts
+        .iter()
+        .map(|name| {
+            let mut setup = sample::setup();
+            setup.lines.push(("part".to_owned(), (*name).to_owned()));
+            setup
+        })
+        .collect();
+    let parts = parts.iter().zip(&setups).map(|(name, setup)| Part {
+        name,
+        setup,
+        outcomes,
+    });
+    html(&parts.collect::<Vec<_>>())
+}
+
 /// Opens the page of these outcomes in a frame so many pixels wide, and asks a script in it what there is to see.
-fn look(browser: &Path, outcomes: &[Outcome], width: u32) -> Seen {
+fn look(browser: &Path, parts: &[&str], outcomes: &[Outcome], width: u32) -> Seen {
     let folder = tempfile::tempdir().expect("a temporary folder");
     // Whatever the page would ask for is refused and reported.
     let head = concat!(
@@ -100,7 +141,7 @@ fn look(browser: &Path, outcomes: &[Outcome], width: u32) -> Seen {
         include_str!("simulate_report/probe.js"),
         "</script>"
     );
-    let page = html(outcomes, &sample::setup()).replacen("<head>", head, 1);
+    let page = page(parts, outcomes).replacen("<head>", head, 1);
     fs::write(folder.path().join("page.html"), page).expect("the page is written");
     let frame = format!(
         "<pre id=\"seen\"></pre><script>onmessage = m => {{ seen.textContent = m.data }}</script>\

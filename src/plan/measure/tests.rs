@@ -2,10 +2,10 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::*;
-use crate::simulate::prompt::Prompt;
+use crate::simulate::prompt::{Prompt, Segment};
 
 /// Requests from a list.
-struct Listed(VecDeque<Arrival>);
+pub(in crate::plan) struct Listed(pub(in crate::plan) VecDeque<Arrival>);
 
 impl Workload for Listed {
     fn next(&mut self) -> Option<Arrival> {
@@ -22,7 +22,7 @@ impl Workload for Listed {
 }
 
 /// Request n of a list: its segments, answered with 100 tokens.
-fn arrival(n: u64, segments: &[(u64, u32)]) -> Arrival {
+pub(in crate::plan) fn arrival(n: u64, segments: &[(u64, u32)]) -> Arrival {
     let segments = segments.iter().map(|&(id, tokens)| Segment { id, tokens });
     Arrival {
         at: Duration::from_millis(n * 100),
@@ -35,7 +35,7 @@ fn arrival(n: u64, segments: &[(u64, u32)]) -> Arrival {
 }
 
 fn measured(arrivals: impl IntoIterator<Item = Arrival>) -> Measured {
-    measure(&mut Listed(arrivals.into_iter().collect()))
+    measure(&mut Listed(arrivals.into_iter().collect())).measured
 }
 
 /// Prefixes by Zipf's law, each request with 2,000 tokens of its own.

@@ -212,13 +212,16 @@ fn the_engine_has_the_plans_constants() {
     assert!(crate::engine::model::Model::new(engine).is_ok());
 }
 
-fn planned_from(trace: &std::path::Path) -> String {
+fn recorded_from(trace: &std::path::Path) -> Option<crate::plan::Recorded> {
     use clap::{Args as _, FromArgMatches as _};
     let command = crate::plan::Args::augment_args(clap::Command::new("plan"));
     let matches = command.get_matches_from(["plan", "--trace", trace.to_str().unwrap()]);
     let args = crate::plan::Args::from_arg_matches(&matches).unwrap();
-    let measured = crate::plan::measured(&args.trace).unwrap();
-    planned(reference(), None, measured.as_ref(), false).unwrap()
+    crate::plan::recorded(&args.trace).unwrap()
+}
+
+fn planned_from(trace: &std::path::Path) -> String {
+    planned(reference(), None, recorded_from(trace).as_ref(), false).unwrap()
 }
 
 #[test]
@@ -258,6 +261,73 @@ fn a_trace_takes_the_place_of_assumptions_and_says_so() {
     assert!(text.contains("of 100 requests"), "{text}");
 }
 
+/// Conversations of ten turns of which few are held at the same time: as a set they are many pools.
+fn conversations() -> String {
+    let mut rows = String::new();
+    for group in 0..100_u64 {
+        for turn in 1..=10_u64 {
+            for chat in 0..10_u64 {
+                let name = (group * 10 + chat) * 100;
+                let hash_ids: Vec<u64> = (0..turn * 4).map(|block| name + block).collect();
+                let at = ((group * 10 + turn) * 10 + chat) * 50;
+                let row = serde_json::json!({
+                    "timestamp": at, "input_length": hash_ids.len() * 512, "output_length": 40, "hash_ids": hash_ids,
+                });
+                rows.push_str(&format!("{row}\n"));
+            }
+        }
+    }
+    rows
+}
+
+#[test]
+fn conversations_are_judged_by_how_soon_their_turns_come_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.jsonl");
+    std::fs::write(&path, conversations()).unwrap();
+    let recorded = recorded_from(&path).unwrap();
+    let json = |flags: Given| -> serde_json::Value {
+        let text = planned(flags, None, Some(&recorded), true).unwrap();
+        serde_json::from_str(&text).unwrap()
+    };
+    let share = |plan: &serde_json::Value, fleet: &str| {
+        let figure = |of: &str, name: &str| plan[of][name].as_f64().unwrap();
+        let of_prompt = figure("inputs", "shared_tokens") / figure("inputs", "prompt_tokens");
+        plan["sums"][fleet]["warm_share"].as_f64().unwrap() * of_prompt
+    };
+    let measured = json(reference());
+    let ever = measured["measured"]["shared_share"].as_f64().unwrap();
+    assert!(
+        (share(&measured, "affinity") - ever).abs() < 1e-9,
+        "all is kept"
+    );
+    let replicas = measured["sums"]["chance"]["replicas"].as_f64().unwrap();
+    let chance = share(&measured, "chance");
+    assert!(chance < 0.5 * ever, "{chance} of {ever} on {replicas}");
+    assert_eq!(measured["verdict"]["choice"], "affinity");
+    let fleets = measured["found"]["fleets"].as_array().unwrap();
+    assert!((fleets[0]["together"].as_f64().unwrap() - ever).abs() < 1e-9);
+
+    // Another rate is the same order; other prefixes are a load that nobody recorded.
+    let faster = json(Given {
+        rate: Some(100.0),
+        ..reference()
+    });
+    assert_eq!(faster["found"]["fleets"][0], measured["found"]["fleets"][0]);
+    let other = Given {
+        prefixes: Some(20_000),
+        ..reference()
+    };
+    let assumed = json(other.clone());
+    assert!(assumed["found"].is_null());
+    assert!(
+        share(&assumed, "affinity") < 0.5 * ever,
+        "independent requests come back late"
+    );
+    let text = planned(other, None, Some(&recorded), false).unwrap();
+    assert!(text.contains("as if requests came independently"), "{text}");
+}
+
 #[test]
 fn the_mooncake_conversations_are_measured() {
     let Some(shared) = std::env::var_os("WARMPATH_SHARED") else {
@@ -266,7 +336,12 @@ fn the_mooncake_conversations_are_measured() {
     };
     let path = std::path::Path::new(&shared).join("data/traces/mooncake/conversation_trace.jsonl");
     let text = planned_from(&path);
-    println!("{text}");
     assert!(text.contains("of 12,031 requests"), "{text}");
     assert!(text.contains("Verdict"), "{text}");
+    // `warmpath simulate` plays 15.9 % with least-prefill on 8 such replicas, and 6.4 % with round robin.
+    let row = text
+        .lines()
+        .find(|line| line.trim_start().starts_with("8 "));
+    let row: Vec<&str> = row.unwrap().split_whitespace().collect();
+    assert_eq!(row, ["8", "19.2", "%", "6.2", "%"], "{text}");
 }

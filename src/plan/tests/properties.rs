@@ -108,7 +108,7 @@ fn no_number_is_lost(given: Given) -> Result<(), TestCaseError> {
     }
     prop_assert!(sums.affinity.replicas <= sums.chance.replicas);
     prop_assert!(sums.chance.replicas <= sums.cold.replicas);
-    let verdict = judge(&resolved.inputs, &sums);
+    let verdict = judge(&resolved.inputs, &sums, false);
     prop_assert_eq!(verdict.reasons.len(), 1);
     prop_assert!(!verdict.reasons[0].contains("NaN") && !verdict.reasons[0].contains("inf "));
     Ok(())

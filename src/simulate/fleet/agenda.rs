@@ -62,6 +62,15 @@ impl Agenda {
         self.entries.push(Reverse(Entry { at, number, what }));
     }
 
+    /// When the first thing happens that is neither a report nor the asking for one.
+    pub(super) fn next_but_reports(&self) -> Option<Duration> {
+        let others = self
+            .entries
+            .iter()
+            .filter(|Reverse(entry)| !matches!(entry.what, What::AskReport(_) | What::Report));
+        others.map(|Reverse(entry)| entry.at).min()
+    }
+
     /// The next thing, and when it happens.
     pub(super) fn next(&mut self) -> Option<(Duration, What)> {
         let Reverse(entry) = self.entries.pop()?;

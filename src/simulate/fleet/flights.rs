@@ -51,6 +51,16 @@ impl Flight {
         }
     }
 
+    /// Whether an engine with this context length takes it. If not, that is so for ever.
+    pub(super) fn fits(&self, max_model_len: usize) -> bool {
+        let lengths = Named {
+            prompt: self.arrival.prompt.tokens() as usize,
+            output: self.arrival.output as usize,
+            keys: Vec::new(),
+        };
+        lengths.check(max_model_len).is_ok()
+    }
+
     /// Cuts its prompt into blocks, and the answer as well where engines go by names.
     pub(super) fn cut(&mut self, told: Told, size: BlockSize) {
         let prompt = &self.arrival.prompt;

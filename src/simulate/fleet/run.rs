@@ -69,6 +69,8 @@ pub(super) struct Run<'a> {
     reports: VecDeque<Late<Report>>,
     chance: Rng,
     tally: Tally,
+    /// Until then nothing happens but reports of a fleet that is idle; found out when it is asked for.
+    quiet: Option<Duration>,
     /// When the last request came whose time does not depend on the fleet.
     last_open: Duration,
     fault: Option<RunError>,
@@ -97,6 +99,7 @@ impl<'a> Run<'a> {
             reports: VecDeque::new(),
             chance: Rng::with_seed(seed),
             tally: Tally::new(settings.intervals),
+            quiet: None,
             last_open: Duration::ZERO,
             fault: None,
         };
@@ -173,6 +176,9 @@ impl<'a> Run<'a> {
     }
 
     fn happen(&mut self, what: What) -> Result<(), RunError> {
+        if !matches!(what, What::AskReport(_) | What::Report) {
+            self.quiet = None;
+        }
         match what {
             What::Arrival { flight, next } => {
                 self.arrive(flight);
@@ -226,12 +232,19 @@ impl<'a> Run<'a> {
             return;
         };
         flight.counted = counted;
-        flight.cut(self.told, self.settings.engine.block_size);
+        let fits = flight.fits(self.settings.engine.max_model_len);
+        if fits {
+            flight.cut(self.told, self.settings.engine.block_size);
+        }
         self.tally.arrived(flight);
         if is_first {
             self.note_interval();
         }
-        self.offer(id);
+        if fits {
+            self.offer(id);
+        } else {
+            self.fail(id);
+        }
     }
 
     /// Lets the policy choose, and sends the request there.

@@ -20,6 +20,15 @@ impl Policy for LeastPrefill {
     }
 }
 
+/// For loads of which nothing is to be sent anywhere.
+struct NeverAsked;
+
+impl Policy for NeverAsked {
+    fn pick(&mut self, _: &Asked<'_>, _: &dyn Knowledge) -> Result<Decision, Refusal> {
+        panic!("nobody need be asked")
+    }
+}
+
 /// One after the other, dead ones passed over; looks at every figure there is.
 #[derive(Default)]
 struct RoundRobin {
@@ -216,7 +225,11 @@ fn every_request_is_answered_or_counted_as_failed_and_nothing_stays_booked() {
 fn a_prompt_that_no_engine_can_hold_is_counted_as_failed_and_the_others_go_on() {
     let mut load = Load::new(50, 20.0);
     load.own = 3_700;
-    let outcome = play(&fleet(2), load, &mut LeastPrefill);
+    let outcome = play(&fleet(2), load.clone(), &mut LeastPrefill);
+    assert_eq!((outcome.failed, outcome.requests), (50, 0));
+    // By its length alone: cutting 4,000 million tokens into blocks would take gigabytes.
+    load.own = 4_000_000_000;
+    let outcome = play(&fleet(2), load, &mut NeverAsked);
     assert_eq!((outcome.failed, outcome.requests), (50, 0));
 }
 
@@ -360,6 +373,72 @@ fn late_events_make_the_picker_foresee_less_and_late_reports_leave_nobody_out() 
     };
     let reports = play(&settings, Load::new(600, 40.0), &mut LeastPrefill);
     assert!(json(&reports) == json(&prompt));
+}
+
+/// What comes after a pause.
+struct Paused {
+    load: Load,
+    /// Requests before it.
+    before: u64,
+    pause: Duration,
+}
+
+impl Workload for Paused {
+    fn next(&mut self) -> Option<Arrival> {
+        let mut arrival = self.load.next()?;
+        if arrival.session > self.before {
+            arrival.at += self.pause;
+        }
+        Some(arrival)
+    }
+
+    fn follow(&mut self, session: u64, ended: Duration) -> Option<Arrival> {
+        self.load.follow(session, ended)
+    }
+
+    fn len_hint(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// Reports of the pause are left out but for the last ones: a picker that believes none older than the delay and some
+/// ticks leaves nobody out, and all goes on as after a pause too short to leave any out.
+#[test]
+fn a_pause_of_years_takes_no_time_and_reports_are_as_young_after_it() {
+    let mut settings = Settings {
+        report_delay: Duration::from_secs(2),
+        ..fleet(4)
+    };
+    settings.router.report_age_limit = Duration::from_millis(300);
+    settings.router.idle_report_age_limit = Duration::from_millis(300);
+    let of = |pause| {
+        let mut load = Paused {
+            load: Load::new(400, 40.0),
+            before: 200,
+            pause,
+        };
+        run(&settings, &mut load, &mut LeastPrefill, 1, &mut |_| {}).unwrap()
+    };
+    // Both are whole numbers of ticks.
+    let (short, long) = (of(Duration::from_secs(2)), of(Duration::from_secs(1 << 30)));
+    assert_eq!((long.failed, long.requests), (0, 400));
+    let figures = |outcome: &Outcome| {
+        let Outcome {
+            ttft,
+            tpot,
+            latency,
+            ..
+        } = outcome;
+        serde_json::to_string(&(
+            ttft,
+            tpot,
+            latency,
+            outcome.cached_share,
+            outcome.foreseen_share,
+        ))
+        .unwrap()
+    };
+    assert_eq!(figures(&long), figures(&short));
 }
 
 #[test]

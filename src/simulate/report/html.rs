@@ -13,27 +13,35 @@ mod ttft;
 
 use std::fmt::Write as _;
 
-use super::Setup;
+use super::Part;
 use super::columns::grid;
 use crate::simulate::outcome::Outcome;
 
 const STYLE: &str = include_str!("html/page.css");
 const SCRIPT: &str = include_str!("html/page.js");
 
-/// Everything about the runs as one page of HTML.
+/// Everything about the runs as one page of HTML; each part has its figures and plots, and all have one legend.
 #[must_use]
-pub fn html(outcomes: &[Outcome], setup: &Setup) -> String {
+pub fn html(parts: &[Part<'_>]) -> String {
     let mut page = String::new();
-    frame::open(&mut page, outcomes, setup);
-    push_table(&mut page, outcomes);
-    if !outcomes.is_empty() {
-        push_plots(&mut page, outcomes);
+    frame::open(&mut page, parts);
+    for (number, part) in parts.iter().enumerate() {
+        if parts.len() > 1 {
+            frame::open_part(&mut page, parts, number, part);
+        }
+        push_table(&mut page, part.outcomes);
+        if !part.outcomes.is_empty() {
+            push_plots(&mut page, number, part.outcomes);
+        }
+        if parts.len() > 1 {
+            page.push_str("</article>\n");
+        }
     }
     frame::close(&mut page);
     page
 }
 
-fn push_plots(page: &mut String, outcomes: &[Outcome]) {
+fn push_plots(page: &mut String, part: usize, outcomes: &[Outcome]) {
     let ends = outcomes
         .iter()
         .filter_map(|outcome| outcome.course.seconds.last());
@@ -41,15 +49,20 @@ fn push_plots(page: &mut String, outcomes: &[Outcome]) {
     ttft::push_glance(page, outcomes);
     ttft::push_distribution(page, outcomes);
     ttft::push_course(page, outcomes, seconds);
-    push_load(page, outcomes);
+    push_load(page, part, outcomes);
     caches::push_share(page, outcomes, seconds);
     caches::push_owners(page, outcomes);
     caches::push_owners_course(page, outcomes, seconds);
 }
 
 /// Both quantities are in the page; which is shown is a choice that needs no script.
-fn push_load(page: &mut String, outcomes: &[Outcome]) {
-    page.push_str("<section class=\"load\"><h2>Load of each replica over the run</h2>\n<p class=\"say\">Even colour down a column is even load. All panels have one scale.</p>\n<p class=\"choice\"><label><input type=\"radio\" name=\"load\" id=\"show-flight\" checked=\"\"/> requests in flight</label> <label><input type=\"radio\" name=\"load\" id=\"show-queued\"/> prompt tokens waiting</label></p>\n");
+fn push_load(page: &mut String, part: usize, outcomes: &[Outcome]) {
+    put(
+        page,
+        format_args!(
+            "<section class=\"load\"><h2>Load of each replica over the run</h2>\n<p class=\"say\">Even colour down a column is even load. All panels have one scale.</p>\n<p class=\"choice\"><label><input type=\"radio\" name=\"load{part}\" class=\"show-flight\" checked=\"\"/> requests in flight</label> <label><input type=\"radio\" name=\"load{part}\" class=\"show-queued\"/> prompt tokens waiting</label></p>\n"
+        ),
+    );
     load::push_maps(page, outcomes, "flight", "requests in flight", |outcome| {
         &outcome.course.in_flight
     });

@@ -1,7 +1,7 @@
-//! How does the table look in a terminal and in a document?
+//! How does the table look in a terminal?
 
 use super::Setup;
-use super::columns::{Cell, Grid, grid};
+use super::columns::{Grid, grid};
 use crate::simulate::outcome::Outcome;
 
 /// The figures of all outcomes as aligned text, a row for each policy, below what was simulated.
@@ -103,44 +103,6 @@ fn push_row(text: &mut String, first: &str, cells: impl Iterator<Item = String>,
 fn push_line(text: &mut String, line: &str) {
     text.push_str(line.trim_end());
     text.push('\n');
-}
-
-/// The same table in Markdown, with the best figure of a column in bold. Title, lines and notes are left to the
-/// document around it.
-#[must_use]
-pub fn markdown(outcomes: &[Outcome]) -> String {
-    let grid = grid(outcomes);
-    let mut text = "| policy |".to_owned();
-    let mut below = "| --- |".to_owned();
-    for heading in &grid.headings {
-        text.push_str(&format!(
-            " {} |",
-            [&heading.group, heading.name].join(" ").trim_end()
-        ));
-        below.push_str(" ---: |");
-    }
-    text = format!("{text}\n{below}\n");
-    for row in &grid.rows {
-        text.push_str(&format!("| {} |", escaped(&row.policy)));
-        for Cell { text: figure, best } in &row.cells {
-            let mark = if *best { "**" } else { "" };
-            text.push_str(&format!(" {mark}{figure}{mark} |"));
-        }
-        text.push('\n');
-    }
-    text
-}
-
-/// Keeps what Markdown would read as marks as the characters they are.
-fn escaped(text: &str) -> String {
-    let mut kept = String::new();
-    for character in plain(text).chars() {
-        if "\\|*_`<>[]".contains(character) {
-            kept.push('\\');
-        }
-        kept.push(character);
-    }
-    kept
 }
 
 /// Names may come from files: a terminal must not act on what is in them.

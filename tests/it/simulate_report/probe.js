@@ -46,10 +46,11 @@ addEventListener("load", () => {
     described,
     undescribed: plots.length - described,
     maps: count(".flight .map"),
+    parts: [...document.querySelectorAll("article > h2")].filter(shown).map(h => h.textContent),
     sideways: document.documentElement.scrollWidth - document.documentElement.clientWidth,
     misplaced: misplaced(),
   };
-  document.getElementById("show-queued")?.click();
+  for (const choice of document.querySelectorAll(".show-queued")) choice.click();
   seen.queued_maps = count(".queued .map");
   document.getElementById("t0")?.click();
   seen.left_when_unticked = count(".s0");

@@ -1,5 +1,7 @@
 //! What reaches the picker beside requests, and when: events, reports, deaths. And when is the course looked at?
 
+use std::time::Duration;
+
 use super::super::RunError;
 use super::super::agenda::What;
 use super::{Batch, Late, Run, Told};
@@ -47,8 +49,26 @@ impl Run<'_> {
 
     pub(super) fn ask_report(&mut self, replica: usize) {
         self.report(replica);
-        let next = self.now + self.settings.report_interval;
+        let interval = self.settings.report_interval;
+        let next = self.now + interval + interval.saturating_mul(self.needless_reports());
         self.agenda.note(next, What::AskReport(replica));
+    }
+
+    /// Reports that can be left out because the fleet is idle until something happens: all say the same, and the last of
+    /// them come all the same, some of them before it and those that are still under way then.
+    fn needless_reports(&mut self) -> u32 {
+        let quiet = self.quiet.unwrap_or_else(|| self.quiet_until());
+        self.quiet = Some(quiet);
+        let interval = self.settings.report_interval;
+        let needed = self.settings.report_delay + 4 * interval;
+        let spare = quiet.saturating_sub(self.now + needed);
+        u32::try_from(spare.as_nanos() / interval.as_nanos().max(1)).unwrap_or(u32::MAX)
+    }
+
+    fn quiet_until(&self) -> Duration {
+        let idle = self.replicas.iter().all(|it| it.in_flight() == 0);
+        let next = self.agenda.next_but_reports().filter(|_| idle);
+        next.unwrap_or(self.now)
     }
 
     fn report(&mut self, replica: usize) {

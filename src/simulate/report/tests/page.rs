@@ -3,9 +3,9 @@
 
 use proptest::prelude::*;
 
-use super::{outcome, setup};
+use super::{html, outcome, setup};
 use crate::simulate::outcome::{Course, Outcome};
-use crate::simulate::report::{Setup, html};
+use crate::simulate::report::{Part, Setup};
 
 /// Reads the page as strictly as XML: every tag closed in order, every attribute quoted, no bare character.
 fn check(page: &str) -> Result<(), String> {
@@ -91,6 +91,43 @@ fn text_from_outside_stays_text() {
     let page = html(&[outcome(wild, 0.1)], &setup);
     assert_eq!(check(&page), Ok(()));
     assert!(!page.contains("<b ") && !page.contains('\u{7}'));
+}
+
+#[test]
+fn two_loops_are_two_parts_of_one_page() {
+    let parts = [("Open loop", 0.1), ("Closed loop", 0.2)].map(|(name, ttft)| {
+        let mut setup = setup();
+        setup.lines.push(("loop".to_owned(), name.to_lowercase()));
+        setup.notes.push(format!("Only of the {name}."));
+        (name, setup, [outcome("a", ttft)])
+    });
+    let page =
+        crate::simulate::report::html(&parts.each_ref().map(|(name, setup, outcomes)| Part {
+            name,
+            setup,
+            outcomes,
+        }));
+    assert_eq!(check(&page), Ok(()));
+    let parts: Vec<&str> = page.split("<article").collect();
+    assert_eq!(parts.len(), 3);
+    // What both have is said once, above; what one has stands with it.
+    assert_eq!(page.matches("40 req/s").count(), 1);
+    assert!(parts[0].contains("40 req/s") && parts[0].contains("The engines are modelled."));
+    for (part, own) in [(1, "open loop"), (2, "closed loop")] {
+        assert!(parts[part].contains(&format!("<dd>{own}</dd>")), "{own}");
+        assert_eq!(parts[part].matches("class=\"note\"").count(), 1);
+    }
+    assert_eq!(page.matches("<nav class=\"legend\"").count(), 1);
+    let names = page
+        .split(" id=\"")
+        .skip(1)
+        .filter_map(|rest| rest.split('"').next());
+    let mut names: Vec<&str> = names.collect();
+    let all = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), all, "an id is there once");
+    assert!(!html(&[outcome("a", 0.1)], &setup()).contains("<article"));
 }
 
 #[test]
