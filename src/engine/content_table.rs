@@ -10,9 +10,10 @@ use crate::routing::event::EngineHash;
 /// Contents whose places are worth loading at once: about as many cache misses as a core has under way.
 pub(super) const TOUCHED_AHEAD: usize = 16;
 
-/// From place to place of a run: odd, so that a run comes by every place. A simulated prompt's contents have names of which
-/// eight each are neighbours and share a cache line; where two such groups meet, a content passes one place of the other
-/// group, not all eight.
+/// From place to place of a run: odd, so that a run comes by every place. The names of a simulated prompt's contents are
+/// even or odd for 64 neighbours, which then have every other place of a few cache lines; where two such groups meet, a
+/// content of the later one finds its place between those of the other, or passes a few of them. In steps of 1, 9 and 129 a
+/// simulated request took 61, 57 and 60 µs (medians of six, in turns).
 const STRIDE: u32 = 9;
 
 /// `STRIDE * UNSTRIDE` is 1 in 32 bits: turns a way into the number of steps.
