@@ -5,12 +5,13 @@
 //! tokens a block, and the rule that serves. The run is one thread; what is measured is its processor time, so that a busy
 //! machine counts less. `SIMULATE_BLOCK_SIZE` sets another block size, `SIMULATE_REQUESTS` sets how many (by default 50,000).
 //!
-//! Measured on one of two shared cores, both more than busy: 16 tokens a block 870,000 to 900,000 requests a minute (69 to
-//! 66 µs each), 32 tokens a block 1,420,000 (42 µs). Nearly all of it is waiting for memory: 20 engines of 34,882
-//! blocks and the index of them are some 75 MB by their layouts, and a request changes 290 places of each table. How many
-//! places are loaded ahead makes no difference from 16 to 256; huge pages (`_RJEM_MALLOC_CONF=thp:always`) make it 3 to 9 %
-//! faster. Rows of 12 bytes in the index, with the places of flying blocks loaded ahead, made it 63 µs, but a pick 0.6 µs
-//! slower (`benches/index.rs`). With token ids and real events it was 357 µs.
+//! Measured on one of two shared cores, both more than busy: 16 tokens a block 960,000 to 1,040,000 requests a minute (62.6
+//! µs each, the median of five, and 57.4 in a quieter minute), 32 tokens a block 1,790,000 (33.5 µs). Much of it is waiting
+//! for memory: 20 engines of 34,882 blocks and the index of them are some 75 MB by their layouts, and a request changes 290
+//! places of each table. So names of neighbouring blocks are close to each other (`simulate::fleet::names`); with runs of 8
+//! instead of 64 it took 80.6 and 70.2 µs in the same turns. Rows of 12 bytes in the index made it 61.5 µs, but a pick 1 to
+//! 2 % slower (`benches/index.rs`); with them, loading the places of flying blocks ahead made it no faster. With token ids
+//! and real events it was 357 µs.
 
 #![expect(
     clippy::unwrap_used,

@@ -15,8 +15,9 @@ const RUN: u64 = 64;
 /// From one name of a run to the next. A power of two. The names between them are another run's: where two runs meet in a
 /// table with linear probing, one mostly finds its places between those of the other, instead of behind all of them.
 ///
-/// A request of `benches/simulate.rs` in turns on a busy machine: 80 µs with runs of 8 and no names between; 74 with runs
-/// of 32 and 69 of 64; 74, 65, 60 and 64 with runs of 16, 32, 64 and 128 and one name between; 60 with three between.
+/// A request of `benches/simulate.rs` (medians in turns on a busy machine, with rows of 12 bytes in the index): 80 µs with
+/// runs of 8 and no names between; 74 with runs of 32 and 69 of 64; 74, 65, 60 and 64 with runs of 16, 32, 64 and 128 and
+/// one name between. Three names between made no difference.
 const APART: u64 = 2;
 
 /// The names of the whole blocks of these segments, in order.
