@@ -76,6 +76,8 @@ pub struct Picked {
     pub cached: TokenCount,
     /// Tokens queued there before.
     pub queued: TokenCount,
+    /// What a token of work cost.
+    pub price: f64,
     /// Every guard was overruled.
     pub guards_overruled: bool,
     /// Every endpoint as it was seen.
@@ -219,6 +221,7 @@ fn record_json(record: &Record, name: &impl Fn(EndpointId) -> Option<EndpointNam
         "cached_tokens": picked.cached.get(),
         "cached_below_tokens": chosen.map(|chosen| chosen.cached_below.get()),
         "queued_tokens": picked.queued.get(),
+        "price": picked.price,
         "guards_overruled": picked.guards_overruled,
         "pick_us": micros(picked.took),
         "outcome": outcome_json(&record.outcome()),

@@ -125,6 +125,7 @@ impl Picker {
             prompt: decision.prompt,
             cached: decision.cached,
             queued: decision.queued,
+            price: decision.price,
             guards_overruled: decision.guards_overruled,
             considered: decision.considered,
             took,
@@ -223,7 +224,8 @@ fn log(decision: &Decision, understood: &Understood, request_id: Option<&str>, e
         Understood::Content { model, source, .. } => (model.as_deref(), source.as_str()),
         Understood::LoadOnly(_) => (None, "none"),
     };
-    let uncached = decision.prompt.saturating_sub(decision.cached);
+    let seen = &decision.considered;
+    let chosen = seen.iter().find(|candidate| candidate.id == decision.id);
     debug!(
         request_id,
         endpoint = %decision.name,
@@ -231,7 +233,8 @@ fn log(decision: &Decision, understood: &Understood, request_id: Option<&str>, e
         prompt_tokens = decision.prompt.get(),
         cached_tokens = decision.cached.get(),
         queued_tokens = decision.queued.get(),
-        cost_tokens = (decision.queued + uncached).get(),
+        cost_tokens = chosen.map(|chosen| chosen.cost.get()),
+        price = decision.price,
         token_source,
         elapsed_us,
         "picked endpoint"

@@ -21,6 +21,7 @@ pub mod ledger;
 mod lru;
 pub mod model;
 pub mod pick;
+pub mod price;
 pub mod request;
 pub mod router;
 pub mod template;

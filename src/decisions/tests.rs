@@ -35,6 +35,7 @@ fn picked(request_id: &str) -> Picked {
         prompt: TokenCount::new(100),
         cached: TokenCount::new(64),
         queued: TokenCount::new(100),
+        price: 1.5,
         guards_overruled: false,
         considered: vec![
             candidate(0, None),
@@ -106,6 +107,7 @@ fn every_number_is_in_the_json_and_the_outcome_comes_later() {
         "cached_tokens": 64,
         "cached_below_tokens": 16,
         "queued_tokens": 100,
+        "price": 1.5,
         "guards_overruled": false,
         "pick_us": 250,
         "outcome": {

@@ -58,6 +58,8 @@ pub(super) struct Decision {
     pub(super) cached_tokens: u64,
     /// Prompt tokens queued there before.
     pub(super) queued_tokens: u64,
+    /// What a token of work cost.
+    pub(super) price: f64,
     /// Everyone who was considered.
     pub(super) candidates: Vec<Candidate>,
 }

@@ -157,12 +157,21 @@ fn last_pick(decision: &Decision) -> String {
     let elsewhere = next_best.map_or_else(String::new, |cost| {
         format!("; elsewhere {} or more", thousands(cost))
     });
+    let here = decision
+        .candidates
+        .iter()
+        .find(|candidate| candidate.endpoint == decision.endpoint);
+    let price = if decision.price > 1.005 {
+        format!(" × {:.2}", decision.price)
+    } else {
+        String::new()
+    };
     format!(
-        "last pick: {}: {} queued + {} uncached = {}{elsewhere}",
+        "last pick: {}: {} queued + {} uncached{price} = {}{elsewhere}",
         short(&decision.endpoint),
         thousands(decision.queued_tokens),
         thousands(uncached),
-        thousands(decision.queued_tokens + uncached),
+        here.map_or_else(|| UNKNOWN.to_owned(), |here| thousands(here.cost_tokens)),
     )
 }
 

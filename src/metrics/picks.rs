@@ -9,7 +9,7 @@ mod endpoints;
 use std::sync::Arc;
 use std::time::Duration;
 
-use prometheus::{Histogram, HistogramOpts, IntCounter, IntCounterVec, Opts, Registry};
+use prometheus::{Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, Opts, Registry};
 
 pub use self::endpoints::EndpointSeries;
 use self::endpoints::Endpoints;
@@ -277,10 +277,11 @@ impl PickMetrics {
     }
 }
 
-/// Whom the guards left out.
+/// Whom the guards left out, and what work cost.
 struct Guards {
     exclusions: [(Exclusion, IntCounter); Exclusion::GUARDS.len()],
     overruled: IntCounter,
+    price: Gauge,
 }
 
 impl Guards {
@@ -297,6 +298,10 @@ impl Guards {
                 "warmpath_guards_overruled_total",
                 "Picks for which every ready endpoint was left out by a guard, and one was taken all the same.",
             )?,
+            price: names.gauge(
+                "warmpath_work_price",
+                "What a token to prefill cost at the last pick, in tokens: 1 while some endpoint has nothing queued.",
+            )?,
         })
     }
 
@@ -308,6 +313,7 @@ impl Guards {
             }
         }
         self.overruled.inc_by(u64::from(decision.guards_overruled));
+        self.price.set(decision.price);
     }
 }
 
@@ -315,6 +321,12 @@ impl Guards {
 struct Names<'a>(&'a Registry);
 
 impl Names<'_> {
+    fn gauge(&self, name: &str, help: &str) -> prometheus::Result<Gauge> {
+        let gauge = Gauge::new(name, help)?;
+        self.0.register(Box::new(gauge.clone()))?;
+        Ok(gauge)
+    }
+
     fn counters(&self, name: &str, help: &str, label: &str) -> prometheus::Result<IntCounterVec> {
         let vec = IntCounterVec::new(Opts::new(name, help), &[label])?;
         self.0.register(Box::new(vec.clone()))?;

@@ -3,12 +3,14 @@
 //! ```text
 //! cached   = min((at hand + beneath) · B, ⌊(n − 1) / B⌋ · B)
 //! uncached = n − cached
-//! cost     = queued + uncached + factor · (tokens of cached that come from beneath)
+//! work     = uncached + factor · (tokens of cached that come from beneath)
+//! cost     = queued + price · work
 //! ```
 //!
 //! An engine always computes the last token, so a prompt that is cached whole still
 //! costs its last block. Blocks *beneath* lie on a slower tier (the host's memory, storage):
-//! the engine reports them as cached, but has to copy them first.
+//! the engine reports them as cached, but has to copy them first. The price is [`super::price`]'s: 1 while some endpoint
+//! is free, more the longer none has been.
 
 use super::event::Medium;
 use super::router::Policy;
@@ -122,23 +124,33 @@ pub fn cached(prompt: TokenCount, tokens_a_block: u64, run: Run) -> Cached {
     Cached {
         tokens: TokenCount::new((at_hand + beneath) * tokens_a_block),
         below,
-        load: share(below, run.factor),
+        load: times(below, run.factor.clamp(0.0, 1.0)),
     }
 }
 
+/// A number of tokens, so many times; rounded to whole ones.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "a share of a prompt's length, which a float holds exactly; casts saturate"
+    reason = "a float holds a prompt's length exactly and factors are positive; casts saturate"
 )]
-fn share(tokens: TokenCount, factor: f64) -> TokenCount {
-    TokenCount::new((tokens.get() as f64 * factor.clamp(0.0, 1.0)).round() as u64)
+fn times(tokens: TokenCount, factor: f64) -> TokenCount {
+    TokenCount::new((tokens.get() as f64 * factor).round() as u64)
 }
 
-/// What an endpoint would have to do before this request's first token.
-pub fn cost(policy: Policy, queued: TokenCount, prompt: TokenCount, cached: Cached) -> TokenCount {
+/// What an endpoint would have to do before this request's first token, and what that costs those who come after.
+pub fn cost(
+    policy: Policy,
+    price: f64,
+    queued: TokenCount,
+    prompt: TokenCount,
+    cached: Cached,
+) -> TokenCount {
     match policy {
-        Policy::LeastPrefill => queued + prompt.saturating_sub(cached.tokens) + cached.load,
+        Policy::LeastPrefill => {
+            let work = prompt.saturating_sub(cached.tokens) + cached.load;
+            queued + times(work, price)
+        }
         // The whole prompt for everyone, which leaves the order to the queues.
         Policy::LeastQueued => queued + prompt,
     }
@@ -204,15 +216,18 @@ mod tests {
     }
 
     #[test]
-    fn least_queued_does_not_look_at_the_cache() {
+    fn the_price_is_of_work_alone_and_least_queued_looks_at_neither_cache_nor_price() {
         let n = TokenCount::new;
         let cached = Cached {
             tokens: n(80),
             below: n(40),
             load: n(10),
         };
-        assert_eq!(cost(Policy::LeastPrefill, n(50), n(100), cached), n(80));
-        assert_eq!(cost(Policy::LeastQueued, n(50), n(100), cached), n(150));
+        let cost = |policy, price| cost(policy, price, n(50), n(100), cached);
+        assert_eq!(cost(Policy::LeastPrefill, 1.0), n(80));
+        assert_eq!(cost(Policy::LeastPrefill, 2.5), n(125));
+        assert_eq!(cost(Policy::LeastQueued, 1.0), n(150));
+        assert_eq!(cost(Policy::LeastQueued, 2.5), n(150));
     }
 
     #[test]

@@ -24,6 +24,7 @@ use super::cost::Run;
 use super::endpoint::{Endpoint, EndpointId, Ours, ReportOutcome};
 use super::index::table::BitTable;
 use super::index::{Match, SourceId};
+use super::price::Busy;
 use super::router::prompts::Found;
 use super::router::{EndpointView, Settings};
 use super::tokens::TokenCount;
@@ -140,6 +141,8 @@ pub(super) struct Ledger {
     detached: BinaryHeap<Reverse<(Instant, BookingId)>>,
     /// Which endpoints have a block in flight: the overlay that a pick walks.
     flying: BitTable,
+    /// How busy the pool has been.
+    busy: Busy,
 }
 
 impl Ledger {
@@ -154,6 +157,7 @@ impl Ledger {
             joins: 0,
             detached: BinaryHeap::new(),
             flying: BitTable::new(),
+            busy: Busy::default(),
         }
     }
 

@@ -39,7 +39,7 @@ mod tests;
 /// By what an endpoint is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// Least queued + uncached tokens.
+    /// Least queued + uncached tokens, the latter at their price.
     LeastPrefill,
     /// Least queued tokens; the cache is not looked at (its state is still kept and reported).
     LeastQueued,
@@ -156,7 +156,7 @@ pub struct Candidate {
     pub queued: TokenCount,
     /// Requests of ours in flight there.
     pub in_flight: u32,
-    /// queued + uncached, and the cost of bringing what comes from a slower tier.
+    /// queued + price · (uncached + what bringing the part on a slower tier costs).
     pub cost: TokenCount,
     /// Why it was left out, if it was.
     pub excluded: Option<Exclusion>,
@@ -184,6 +184,8 @@ pub struct Decision {
     pub cached_below: TokenCount,
     /// Tokens queued there before this request.
     pub queued: TokenCount,
+    /// What a token of work cost, in tokens: 1 while some endpoint is free (`routing::price`).
+    pub price: f64,
     /// Every guard excluded every ready endpoint, and the least cost was taken all the same.
     pub guards_overruled: bool,
     /// The chosen endpoint was idle before: whoever asks for reports should ask now.
@@ -472,6 +474,7 @@ impl Router {
             cached: chosen.cached,
             cached_below: chosen.cached_below,
             queued: chosen.queued,
+            price: chosen.price,
             guards_overruled: chosen.guards_overruled,
             woke: chosen.woke,
             overflow,

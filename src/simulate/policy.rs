@@ -51,9 +51,9 @@ pub const ALL: &[&str] = &[
 
 /// Variants of the rule that serves, for the study; not in tables of all.
 pub const VARIANTS: &[&str] = &[
+    "least-prefill-plain",
     "least-prefill-step",
     "least-prefill-load",
-    "least-prefill-pool",
 ];
 
 /// What a rule may know of the fleet when it is made.
@@ -120,9 +120,9 @@ pub fn by_name(name: &str, context: &Context) -> Result<Box<dyn Policy>, Unknown
         "weighted-blend" => Box::new(weighted_blend::WeightedBlend::default()),
         "dynamo" => Box::new(dynamo::Dynamo::new(context)),
         "lmetric" => Box::new(lmetric::LMetric),
+        "least-prefill-plain" => Box::new(WithTerm::new(context, Term::Plain)),
         "least-prefill-step" => Box::new(WithTerm::new(context, Term::Step)),
         "least-prefill-load" => Box::new(WithTerm::new(context, Term::Load)),
-        "least-prefill-pool" => Box::new(WithTerm::new(context, Term::Pool)),
         _ => {
             return Err(UnknownPolicy {
                 name: name.to_owned(),

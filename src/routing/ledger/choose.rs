@@ -11,7 +11,7 @@ use super::super::endpoint::{Endpoint, EndpointId, EndpointName};
 use super::super::index::Match;
 use super::super::pick::{Runner, best, tie_width};
 use super::super::router::prompts::{Chain, ChainFound, Found, Prompts};
-use super::super::router::{Ask, Candidate, Exclusion, Refusal, Settings};
+use super::super::router::{Ask, Candidate, Exclusion, Policy, Refusal, Settings};
 use super::super::tokens::TokenCount;
 use super::account::Account;
 use super::booking::Terms;
@@ -38,6 +38,7 @@ pub(in crate::routing) struct Chosen {
     pub(in crate::routing) cached: TokenCount,
     pub(in crate::routing) cached_below: TokenCount,
     pub(in crate::routing) queued: TokenCount,
+    pub(in crate::routing) price: f64,
     pub(in crate::routing) guards_overruled: bool,
     pub(in crate::routing) woke: bool,
     pub(in crate::routing) considered: Vec<Candidate>,
@@ -70,6 +71,11 @@ impl Ledger {
         self.expire(ask.now);
         let considered = self.consider(settings, wanted, ask);
         let (runners, guards_overruled) = runners(&considered);
+        let price = self.busy.price();
+        // What is asked of a part of the pool says nothing of the whole.
+        if ask.subset.is_none() && !runners.is_empty() {
+            self.busy.saw(none_free(&considered, &runners));
+        }
         let sizes = self
             .accounts
             .iter()
@@ -128,6 +134,7 @@ impl Ledger {
             cached,
             cached_below,
             queued,
+            price,
             guards_overruled,
             woke,
             considered,
@@ -206,6 +213,7 @@ impl Ledger {
             Prefill::Uncached => self.cached_by_slot(wanted),
             Prefill::Whole => Vec::new(),
         };
+        let price = self.busy.price();
         let mut considered = Vec::with_capacity(self.accounts.len());
         for account in self.accounts.iter_mut().flatten() {
             account.health.known_since.get_or_insert(ask.now);
@@ -226,9 +234,12 @@ impl Ledger {
                 cached_below: cached.below,
                 queued,
                 in_flight: account.in_flight,
-                cost: cost::cost(settings.policy, queued, wanted.prompt, cached),
+                cost: cost::cost(settings.policy, price, queued, wanted.prompt, cached),
                 excluded,
             });
+        }
+        if settings.policy == Policy::LeastPrefill {
+            owners_stay(&mut considered, wanted.prompt);
         }
         considered
     }
@@ -346,6 +357,34 @@ impl Ledger {
 /// without ranks would refuse rank 1, and another rank's cache is not this one's.
 fn may_follow(first: &Endpoint, other: &Endpoint) -> bool {
     first.rank.is_none() || first.rank == other.rank
+}
+
+/// Whether all that are in the running have tokens queued.
+fn none_free(considered: &[Candidate], runners: &[Runner]) -> bool {
+    let mut seen = runners
+        .iter()
+        .filter_map(|runner| considered.get(runner.place));
+    seen.all(|candidate| candidate.queued > TokenCount::default())
+}
+
+/// A full KV pool leaves nobody out who has the greater part of the prompt, and more of it than anybody with room: the
+/// request takes less room there than elsewhere, and elsewhere it would push out what others have cached. Where a fleet's
+/// pools are full, its owners would otherwise lose their requests to cold endpoints, and those their caches (mean time to
+/// first token 15 to 30 s instead of 1 to 5 under `b2b`, docs/policies.md).
+fn owners_stay(considered: &mut [Candidate], prompt: TokenCount) {
+    let with_room = considered
+        .iter()
+        .filter(|candidate| candidate.excluded.is_none());
+    let Some(most) = with_room.map(|candidate| candidate.cached).max() else {
+        return;
+    };
+    for candidate in considered {
+        let greater_part = candidate.cached > prompt.saturating_sub(candidate.cached);
+        if candidate.excluded == Some(Exclusion::KvUsage) && candidate.cached > most && greater_part
+        {
+            candidate.excluded = None;
+        }
+    }
 }
 
 /// Who is in the running. When the guards leave nobody, those they left out are.

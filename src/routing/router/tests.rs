@@ -18,6 +18,7 @@ mod lasting;
 mod learnt;
 mod ledger;
 mod parity;
+mod price;
 mod progress;
 mod ranks;
 mod refusals;

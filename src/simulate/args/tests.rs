@@ -23,8 +23,8 @@ fn each_policy_is_compared_once_and_an_unknown_one_is_refused_before_any_runs() 
     let policies = read("--policy lmetric,random,lmetric").policies();
     assert_eq!(policies.unwrap(), ["lmetric", "random"]);
     assert_eq!(read("").policies().unwrap(), policy::ALL);
-    let variant = read("--policy least-prefill-pool").policies();
-    assert_eq!(variant.unwrap(), ["least-prefill-pool"]);
+    let variant = read("--policy least-prefill-load").policies();
+    assert_eq!(variant.unwrap(), ["least-prefill-load"]);
     let error = read("--policy random,nonsense").policies().unwrap_err();
     assert_eq!(error.name, "nonsense");
 }

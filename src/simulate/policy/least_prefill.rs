@@ -1,6 +1,6 @@
 //! Least prefill: the very code that `warmpath serve` runs.
 //!
-//! Least (queued + uncached) tokens; below a block's difference the fewest in flight; then chance.
+//! Least (queued + price · uncached) tokens; below a block's difference the fewest in flight; then chance.
 
 use super::{Asked, Knowledge, Policy};
 use crate::routing::router::{Decision, Refusal};

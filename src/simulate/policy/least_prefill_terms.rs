@@ -1,29 +1,28 @@
-//! Least prefill with a further term in the same unit, derived and not tuned; for the study, not served.
+//! Least prefill with other terms in the same unit, derived and not tuned; for the study, not served.
 //!
-//! The plain rule asks what is least work for *this* request. Two things it leaves out:
-//!
+//! - *plain*: `cost = queued + uncached`, what is least work for *this* request.
 //! - *step*: every step of a prefill carries the decoding that is there. A step in which requests decode takes `w + k · C`
 //!   longer: the weights are read once, and the keys and values of all `C` tokens in their contexts. In prefill tokens
 //!   computed in the same time (`p` seconds each) that is `W = w / p` and `K = k / p` a token. A prefill takes at least
 //!   one step and one more for each full budget:
 //!   `cost = work + (1 + work / budget) · (W + K · C)`, `work = queued + uncached`.
-//! - *load*, *pool*: work that a queue is given delays also those who come while it lasts, all the more the busier it is. A
-//!   queue that is busy for the share `r` of the time makes of work `u` a delay of `u / (1 - r)` in all:
-//!   `cost = queued + uncached / (1 - r)`. Here `r` is what picks see: the share of replicas with tokens queued (*load*:
-//!   each queue by itself), or how often every replica has some (*pool*: whoever comes goes where there is no queue, so
-//!   that work delays others only while there is one everywhere).
+//! - *load*: what is served has the price of `routing::price`, with the share of picks at which no endpoint is free. Here the
+//!   queues are taken to be separate: `cost = queued + uncached / (1 - r)` with the share `r` of replicas that have tokens
+//!   queued.
+//!
+//! No guard leaves anybody out here.
 
 use super::choose::{book, least_as_served, ready, uncached};
 use super::{Asked, Context, Knowledge, Policy, Seen};
 use crate::routing::router::{Decision, Refusal};
 use crate::routing::tokens::TokenCount;
 
-/// What is added to the plain rule.
+/// What the cost is made of.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Term {
+    Plain,
     Step,
     Load,
-    Pool,
 }
 
 /// Picks over which the load is averaged.
@@ -34,7 +33,7 @@ const MOST_BUSY: f64 = 0.95;
 pub(super) struct WithTerm {
     term: Term,
     context: Context,
-    /// The share `r` of the term, as the last few hundred picks saw it.
+    /// The share of replicas that have tokens queued, as the last few hundred picks saw it.
     busy: f64,
 }
 
@@ -49,17 +48,14 @@ impl WithTerm {
 
     fn see(&mut self, ready: &[Seen]) {
         let queued = ready.iter().filter(|seen| seen.queued > 0).count();
-        let now = match self.term {
-            Term::Step => return,
-            Term::Load => queued as f64 / ready.len().max(1) as f64,
-            Term::Pool => f64::from(u8::from(queued == ready.len())),
-        };
+        let now = queued as f64 / ready.len().max(1) as f64;
         self.busy += (now - self.busy) / REMEMBERED;
     }
 
     fn cost(&self, asked: &Asked<'_>, seen: &Seen) -> f64 {
         let (queued, uncached) = (seen.queued as f64, uncached(asked, seen) as f64);
         match self.term {
+            Term::Plain => queued + uncached,
             Term::Step => {
                 let decode = self.context.decode;
                 let work = queued + uncached;
@@ -68,7 +64,7 @@ impl WithTerm {
                 let weights = if seen.in_flight > 0 { decode.step } else { 0.0 };
                 work + steps * (weights + decode.context_token * seen.context as f64)
             }
-            Term::Load | Term::Pool => queued + uncached / (1.0 - self.busy.min(MOST_BUSY)),
+            Term::Load => queued + uncached / (1.0 - self.busy.min(MOST_BUSY)),
         }
     }
 }

@@ -51,8 +51,6 @@ pub struct Case {
     /// How late events and reports are.
     late: Duration,
     outages: &'static [Outage],
-    /// Requests before this time do not count.
-    warm_up: Duration,
 }
 
 const OPEN: &[Loop] = &[Loop::Open];
@@ -79,7 +77,6 @@ const fn reference(name: &'static str, about: &'static str, load: &'static str) 
         pool: None,
         late: Duration::ZERO,
         outages: &[],
-        warm_up: Duration::from_secs(30),
     }
 }
 
@@ -172,7 +169,6 @@ pub fn all() -> Vec<Case> {
                     speed: 1.0,
                 },
             ),
-            warm_up: Duration::ZERO,
             ..reference(
                 "claude-code",
                 "coding sessions, prompts of 100,000 tokens and more, pools of 2 million tokens",
@@ -194,7 +190,6 @@ pub fn all() -> Vec<Case> {
                     ..whole
                 },
             ),
-            warm_up: Duration::ZERO,
             ..reference(
                 "agents",
                 "a coding agent's calls, four times as fast as recorded",
@@ -215,7 +210,6 @@ pub fn all() -> Vec<Case> {
             replicas: 12,
             quick_search: true,
             source: Source::Named("reasoning", 1_500, 7_000),
-            warm_up: Duration::from_secs(120),
             ..reference(
                 "reasoning",
                 "4 req/s, 1,250 in, 8,000 out: decoding is all the work",
@@ -247,7 +241,6 @@ pub fn all() -> Vec<Case> {
         },
         Case {
             goal: None,
-            warm_up: Duration::from_secs(30),
             source: Source::Named("burst", 3_500, 3_500),
             ..reference(
                 "burst",
@@ -319,7 +312,8 @@ impl Case {
         fleet.event_delay = self.late;
         fleet.report_delay = self.late;
         fleet.outages = self.outages.to_vec();
-        fleet.warm_up = WarmUp::Time(self.warm_up);
+        // All requests count: what a rule copies early is paid for early too, and a warm-up left out would hide it.
+        fleet.warm_up = WarmUp::Time(Duration::ZERO);
         Ok(Scenario {
             load: self.load(args),
             kind,

@@ -107,3 +107,55 @@ fn an_endpoint_where_nobody_listens_is_left_out_until_it_answers() {
         "somebody is better than nobody"
     );
 }
+
+/// Endpoint 0 has `cached` tokens of the prompt and a KV pool that is nearly full, endpoint 1 has `elsewhere` of them and room.
+fn owner_is_full(policy: Policy, cached: usize, elsewhere: usize) -> (Pool, Vec<u32>) {
+    let mut pool = Pool::with(2, policy);
+    let prompt = tokens(1, 1_600);
+    pool.store(0, &prompt[..cached], 0);
+    pool.store(1, &prompt[..elsewhere], 0);
+    fill(&pool, 0);
+    (pool, prompt)
+}
+
+fn fill(pool: &Pool, n: usize) {
+    let full = Report {
+        kv_usage: 0.99,
+        ..Report::default()
+    };
+    let outcome = ReportOutcome::Fresh(full);
+    pool.router.report(pool.ids[n], outcome, pool.now);
+}
+
+#[test]
+fn a_full_pool_does_not_leave_out_who_has_the_greater_part_of_the_prompt() {
+    let chosen = |policy, cached, elsewhere| {
+        let (pool, prompt) = owner_is_full(policy, cached, elsewhere);
+        let decision = pool.pick(&prompt);
+        assert!(!decision.guards_overruled);
+        let left_out = decision.considered[0].excluded == Some(Exclusion::KvUsage);
+        assert_eq!(
+            left_out,
+            decision.id == pool.ids[1],
+            "{cached} and {elsewhere}"
+        );
+        decision.id.slot
+    };
+    assert_eq!(chosen(Policy::LeastPrefill, 1_200, 0), 0);
+    assert_eq!(chosen(Policy::LeastPrefill, 1_200, 1_184), 0);
+    // As much is to be had where there is room.
+    assert_eq!(chosen(Policy::LeastPrefill, 1_200, 1_200), 1);
+    // The request would take more room than it finds.
+    assert_eq!(chosen(Policy::LeastPrefill, 800, 0), 1);
+    assert_eq!(chosen(Policy::LeastQueued, 1_200, 0), 1);
+}
+
+#[test]
+fn where_nobody_has_room_the_least_cost_is_taken_owner_or_not() {
+    let (pool, prompt) = owner_is_full(Policy::LeastPrefill, 1_200, 0);
+    fill(&pool, 1);
+    let _held = pool.pick_on(0, &tokens(2, 1_500));
+    let decision = pool.pick(&prompt);
+    assert!(decision.guards_overruled);
+    assert_eq!(decision.id, pool.ids[1], "1,500 queued against 1,200 saved");
+}

@@ -41,22 +41,11 @@ fn load_weighs_work_by_the_share_of_replicas_that_are_busy() {
     // A hit of 160 tokens behind a queue of 250: 410 against 320. With half of the fleet busy, 570 against 640.
     fleet.change(0, |seen| (seen.cached, seen.queued) = (160, 250));
     assert_eq!(settled(&fleet, "least-prefill-load"), BTreeSet::from([0]));
-    assert_eq!(settled(&fleet, "least-prefill-pool"), BTreeSet::from([1]));
+    assert_eq!(settled(&fleet, "least-prefill-plain"), BTreeSet::from([1]));
     let once = fleet.pick(
         &mut *fleet.policy("least-prefill-load"),
         &request(1, Some(7), 320),
         0,
     );
     assert_eq!(once, 1, "as long as nothing is known of the load");
-}
-
-#[test]
-fn pool_weighs_work_only_where_every_replica_is_busy() {
-    let fleet = Fleet::idle(2);
-    // A hit of 160 tokens behind 1,000 more in the queue, and everybody is busy: work counts twentyfold.
-    fleet.change(0, |seen| (seen.cached, seen.queued) = (160, 1_100));
-    fleet.change(1, |seen| seen.queued = 100);
-    assert_eq!(settled(&fleet, "least-prefill-pool"), BTreeSet::from([0]));
-    fleet.change(1, |seen| seen.queued = 0);
-    assert_eq!(settled(&fleet, "least-prefill-pool"), BTreeSet::from([1]));
 }
