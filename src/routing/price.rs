@@ -10,7 +10,7 @@
 //!
 //! With room to spare the price is 1 and nothing but this request's own delay counts. At the limit a hit is worth waiting
 //! for: a pool in which each request goes where it is served first computes every prefix everywhere, and never catches up.
-//! Simulated, with 16 endpoints from a cold start: mean time to first token 469 ms at a price of 1, 327 ms at this one
+//! Simulated, with 16 endpoints from a cold start: mean time to first token 469 ms at a price of 1, 303 ms at this one
 //! (`docs/policies.md`).
 
 /// Picks over which the share is averaged. Against the price of 1, means of six seeds of the quick study: with 64 the

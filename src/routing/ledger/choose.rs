@@ -72,8 +72,7 @@ impl Ledger {
         let considered = self.consider(settings, wanted, ask);
         let (runners, guards_overruled) = runners(&considered);
         let price = self.busy.price();
-        // What is asked of a part of the pool says nothing of the whole.
-        if ask.subset.is_none() && !runners.is_empty() {
+        if !runners.is_empty() && self.is_of_all(&considered) {
             self.busy.saw(none_free(&considered, &runners));
         }
         let sizes = self
@@ -190,6 +189,15 @@ impl Ledger {
             now,
         };
         Some((self.rebook(booking, to, terms)?, sent))
+    }
+
+    /// No subset leaves out anybody who is ready. What is asked of a part of the pool says nothing of the whole; some
+    /// gateways name the whole pool as the subset of each request.
+    fn is_of_all(&self, considered: &[Candidate]) -> bool {
+        let mut outside = considered
+            .iter()
+            .filter(|candidate| candidate.excluded == Some(Exclusion::Subset));
+        !outside.any(|candidate| self.account(candidate.id).is_some_and(|it| it.ready))
     }
 
     fn sent(&self, account: &Account) -> Sent {

@@ -73,3 +73,31 @@ fn least_queued_knows_no_price() {
     assert_eq!(decision.id, pool.ids[1]);
     assert_eq!(decision.considered[1].cost.get(), 1_400);
 }
+
+#[test]
+fn a_subset_of_all_that_are_ready_is_the_pool() {
+    let (mut pool, _held, prompt) = both_busy();
+    pool.join(2);
+    pool.router.set_ready(pool.ids[2], false);
+    let subset = [0, 1].map(|n| SubsetEntry::Endpoint(address(n)));
+    let ask = Ask {
+        subset: Some(&subset),
+        ..pool.ask(7)
+    };
+    let price = |pool: &Pool| {
+        let decision = pool.router.pick(&pool.prepare(&prompt), &ask);
+        decision.unwrap().price
+    };
+    for _ in 0..200 {
+        price(&pool);
+    }
+    let before = price(&pool);
+    assert!(before > 2.0, "{before}");
+    // Somebody else is ready now, and free.
+    pool.router.set_ready(pool.ids[2], true);
+    for _ in 0..200 {
+        price(&pool);
+    }
+    let after = price(&pool);
+    assert!((after - before).abs() < 0.1, "{before}, then {after}");
+}
