@@ -133,7 +133,12 @@ impl EngineArgs {
             );
             // One block of a pool is never used.
             engine.blocks = usize::try_from(blocks)?.saturating_add(1);
-            engine.max_model_len = engine.max_model_len.min(usize::try_from(tokens)?);
+            let fits = usize::try_from(blocks * u64::from(engine.block_size.get()))?;
+            engine.max_model_len = match &self.profile {
+                // What was measured was started with a limit, which a larger pool does not lift.
+                Some(_) => engine.max_model_len.min(fits),
+                None => fits,
+            };
         }
         Ok(engine)
     }

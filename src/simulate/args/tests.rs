@@ -69,3 +69,18 @@ fn a_pool_or_a_fleet_that_no_memory_holds_is_refused() {
     refused(&search);
     read("--replicas 4096").scenario(Loop::Open).unwrap();
 }
+
+#[test]
+fn a_pool_that_was_asked_for_takes_requests_as_long_as_itself() {
+    let engine = |line: &str| read(line).engine.settings().unwrap();
+    let preset = engine("");
+    let larger = engine("--kv-tokens 3000007");
+    assert_eq!((larger.blocks, larger.max_model_len), (187_501, 3_000_000));
+    assert!(larger.max_model_len > preset.max_model_len);
+    let smaller = engine("--kv-tokens 1607");
+    assert_eq!((smaller.blocks, smaller.max_model_len), (101, 1600));
+    let measured = "--profile rtx-4090-llama-3.1-8b";
+    let profile = engine(measured);
+    let larger = engine(&format!("{measured} --kv-tokens 3000000"));
+    assert_eq!(larger.max_model_len, profile.max_model_len);
+}
