@@ -30,7 +30,13 @@ pub struct Args {
     #[arg(long, value_name = "GOAL")]
     pub replicas_for: Option<Goal>,
     /// The largest fleet that is tried
-    #[arg(long, value_name = "N", default_value_t = 96, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 96,
+        value_parser = clap::value_parser!(u16).range(1..=4096),
+        requires = "replicas_for"
+    )]
     pub max_replicas: u16,
     /// Equal seeds give equal results
     #[arg(long, default_value_t = 1)]

@@ -63,7 +63,8 @@ fn a_pool_or_a_fleet_that_no_memory_holds_is_refused() {
     };
     refused(&read("--kv-tokens 18446744073709551615"));
     refused(&read("--replicas 4096 --block-size 1"));
-    let mut search = read("--max-replicas 4096 --block-size 1");
+    let mut search = read("--block-size 1");
+    search.max_replicas = 4096;
     search.scenario(Loop::Open).unwrap();
     search.replicas_for = Some("p90 ttft < 1s".parse().unwrap());
     refused(&search);
@@ -83,4 +84,33 @@ fn a_pool_that_was_asked_for_takes_requests_as_long_as_itself() {
     let profile = engine(measured);
     let larger = engine(&format!("{measured} --kv-tokens 3000000"));
     assert_eq!(larger.max_model_len, profile.max_model_len);
+}
+
+#[test]
+fn flags_of_a_trace_or_of_a_search_are_refused_without_it() {
+    for flag in [
+        "--limit 5",
+        "--speed 2",
+        "--trace-format mooncake",
+        "--sessions 3",
+        "--session-rate 1",
+        "--max-think 1s",
+        "--trace-block 16",
+    ] {
+        for beside in ["", "--workload fits", "--requests 9", "--rate 2 --zipf 1"] {
+            let line = format!("{flag} {beside}");
+            assert!(try_read(&line).is_err(), "{line}");
+        }
+        read(&format!("--trace a.jsonl {flag}"));
+    }
+    try_read("--max-replicas 5").unwrap_err();
+    try_read("--trace a.jsonl --requests 5").unwrap_err();
+    let words = [
+        "simulate",
+        "--max-replicas",
+        "5",
+        "--replicas-for",
+        "p90 ttft < 1s",
+    ];
+    <Flags as clap::Parser>::try_parse_from(words).unwrap();
 }
