@@ -30,6 +30,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     for (kind, scenario) in scenarios {
         let outcomes = all_policies(args, &policies, &scenario)?;
         let mut setup = setup(args, kind, &scenario);
+        setup.notes.extend(report::why_failed(
+            &outcomes,
+            scenario.fleet.engine.max_model_len,
+        ));
         setup.notes.extend(unmet(args, &outcomes));
         runs.push((kind, outcomes, setup));
     }

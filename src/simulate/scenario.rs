@@ -89,12 +89,12 @@ impl Scenario {
         most: usize,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Found<Outcome>, ScenarioError> {
-        search::smallest(self.fleet.replicas, most, |replicas| {
+        search::smallest(self.fleet.replicas, 1, most, |replicas| {
             // The largest fleet is run to its end: its figures are shown where none is enough.
             let until = (replicas < most).then_some(goal);
             let outcome = self.run_for(until, policy, replicas, progress)?;
-            let met = goal.is_met(&outcome);
-            Ok((outcome, met))
+            let verdict = goal.verdict(&outcome);
+            Ok((outcome, verdict))
         })
     }
 }

@@ -114,3 +114,17 @@ fn flags_of_a_trace_or_of_a_search_are_refused_without_it() {
     ];
     <Flags as clap::Parser>::try_parse_from(words).unwrap();
 }
+
+/// What a search for a TTFT below 30 s finds.
+fn searched(line: &str) -> crate::simulate::search::Found<crate::simulate::outcome::Outcome> {
+    let goal = Goal::p90_ttft(std::time::Duration::from_secs(30));
+    let scenario = read(line).scenario(Loop::Open).unwrap();
+    scenario.smallest("random", goal, 24, &mut |_| {}).unwrap()
+}
+
+#[test]
+fn requests_longer_than_a_replica_accepts_end_a_search_and_are_counted() {
+    let found = searched("--requests 30 --kv-tokens 4000 --replicas 3");
+    assert_eq!((found.replicas, found.tried), (None, 2));
+    assert_eq!((found.run.failed, found.run.too_long), (30, 30));
+}
