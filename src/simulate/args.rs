@@ -26,7 +26,8 @@ pub struct Args {
     /// Policies to compare, with commas between them [default: all]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub policy: Vec<String>,
-    /// Search the smallest fleet of each policy that meets a goal such as "p90 ttft < 1s"
+    /// Search the smallest fleet of each policy that meets a goal such as "p90 ttft < 1s"; with --outage among fleets
+    /// that have the replica
     #[arg(long, value_name = "GOAL")]
     pub replicas_for: Option<Goal>,
     /// The largest fleet that is tried

@@ -128,3 +128,11 @@ fn requests_longer_than_a_replica_accepts_end_a_search_and_are_counted() {
     assert_eq!((found.replicas, found.tried), (None, 2));
     assert_eq!((found.run.failed, found.run.too_long), (30, 30));
 }
+
+#[test]
+fn a_search_with_an_outage_tries_only_fleets_that_have_the_replica() {
+    let found = searched("--requests 30 --replicas 3");
+    assert_eq!(found.replicas, Some(1));
+    let found = searched("--requests 30 --replicas 3 --outage 15@1h+1s");
+    assert_eq!(found.replicas, Some(16));
+}
