@@ -21,6 +21,7 @@ pub mod scenario;
 pub mod search;
 pub mod study;
 pub mod workload;
+mod writable;
 
 pub use args::{Args, EngineArgs};
 pub use command::run;

@@ -26,11 +26,18 @@ pub struct Args {
     /// Policies to compare, with commas between them [default: all]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub policy: Vec<String>,
-    /// Search the smallest fleet of each policy that meets a goal such as "p90 ttft < 1s"
+    /// Search the smallest fleet of each policy that meets a goal such as "p90 ttft < 1s"; with --outage among fleets
+    /// that have the replica
     #[arg(long, value_name = "GOAL")]
     pub replicas_for: Option<Goal>,
     /// The largest fleet that is tried
-    #[arg(long, value_name = "N", default_value_t = 96, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 96,
+        value_parser = clap::value_parser!(u16).range(1..=4096),
+        requires = "replicas_for"
+    )]
     pub max_replicas: u16,
     /// Equal seeds give equal results
     #[arg(long, default_value_t = 1)]
@@ -133,7 +140,12 @@ impl EngineArgs {
             );
             // One block of a pool is never used.
             engine.blocks = usize::try_from(blocks)?.saturating_add(1);
-            engine.max_model_len = engine.max_model_len.min(usize::try_from(tokens)?);
+            let fits = usize::try_from(blocks * u64::from(engine.block_size.get()))?;
+            engine.max_model_len = match &self.profile {
+                // What was measured was started with a limit, which a larger pool does not lift.
+                Some(_) => engine.max_model_len.min(fits),
+                None => fits,
+            };
         }
         Ok(engine)
     }

@@ -14,6 +14,7 @@ use super::parallel;
 use super::report;
 use super::scenario::{Scenario, ScenarioError};
 use super::workload::{Loop, OpenError};
+use super::writable;
 
 /// Runs what the flags ask for, and prints it.
 ///
@@ -22,10 +23,17 @@ use super::workload::{Loop, OpenError};
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let policies = args.policies()?;
     let scenarios = scenarios(args)?;
+    if let Some(path) = &args.html {
+        writable::check(path)?;
+    }
     let mut runs = Vec::new();
     for (kind, scenario) in scenarios {
         let outcomes = all_policies(args, &policies, &scenario)?;
         let mut setup = setup(args, kind, &scenario);
+        setup.notes.extend(report::why_failed(
+            &outcomes,
+            scenario.fleet.engine.max_model_len,
+        ));
         setup.notes.extend(unmet(args, &outcomes));
         runs.push((kind, outcomes, setup));
     }
@@ -223,5 +231,28 @@ fn load_text(args: &Args) -> String {
         (Some(trace), _) => format!("trace {}", trace.display()),
         (None, Some(name)) => name.clone(),
         (None, None) => "reference".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Flags {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn a_page_that_cannot_be_written_is_told_before_anything_is_simulated() {
+        let folder = tempfile::tempdir().unwrap();
+        let page = folder.path().join("none/x.html");
+        // So many requests would take hours.
+        let flags = ["simulate", "--requests", "1000000000", "--html"].map(str::to_owned);
+        let words = flags.into_iter().chain([page.display().to_string()]);
+        let flags = <Flags as clap::Parser>::try_parse_from(words).unwrap();
+        let error = run(&flags.args).unwrap_err();
+        assert!(error.to_string().contains("none/x.html"), "{error}");
     }
 }

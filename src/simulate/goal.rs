@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::fleet::GiveUp;
 use super::outcome::{Outcome, Quantiles};
+use super::search::Verdict;
 use crate::config::units::Span;
 
 /// Which figure of a distribution.
@@ -86,6 +87,17 @@ impl Goal {
             // One more, so that no rounding decides.
             requests: (requests as f64 * may_be_late).ceil() as u64 + 1,
         })
+    }
+
+    /// What a run says of fleets of other sizes.
+    pub fn verdict(&self, outcome: &Outcome) -> Verdict {
+        if self.is_met(outcome) {
+            Verdict::Enough
+        } else if outcome.too_long > 0 {
+            Verdict::Never
+        } else {
+            Verdict::TooSmall
+        }
     }
 
     /// Whether a run achieved it.
@@ -205,6 +217,14 @@ mod tests {
             given_up: true,
             ..good.clone()
         }));
+        assert_eq!(goal.verdict(&good), Verdict::Enough);
+        let failed = |too_long| Outcome {
+            failed: 2,
+            too_long,
+            ..good.clone()
+        };
+        assert_eq!(goal.verdict(&failed(0)), Verdict::TooSmall);
+        assert_eq!(goal.verdict(&failed(1)), Verdict::Never);
         let mut late = good;
         late.ttft.p90 = 1.0;
         assert!(!goal.is_met(&late), "the limit itself is too late");

@@ -22,6 +22,9 @@ pub struct Outcome {
     /// Requests that nobody answered, those of the warm-up included: no replica was ready for as long as their patience
     /// lasted, or they are longer than an engine can hold.
     pub failed: u64,
+    /// Those of them that are longer, prompt and answer together, than a replica accepts: no other fleet of such
+    /// replicas answers them either.
+    pub too_long: u64,
     /// Requests that were sent again because their replica died.
     pub repeated: u64,
     /// Time to the first token, seconds.

@@ -5,6 +5,7 @@
 //! zero would be the best of its column.
 
 mod columns;
+mod failures;
 mod html;
 mod json;
 mod numbers;
@@ -16,6 +17,7 @@ mod tests;
 
 use super::outcome::Outcome;
 
+pub(in crate::simulate) use failures::why_failed;
 pub use html::html;
 pub use json::json;
 pub(crate) use numbers::grouped;

@@ -78,7 +78,8 @@ impl Scenario {
         Ok(outcome)
     }
 
-    /// Searches the smallest fleet of at most `most` replicas that meets a goal.
+    /// Searches the smallest fleet of at most `most` replicas that meets a goal, among those that have every replica
+    /// that an outage names.
     ///
     /// # Errors
     /// As [`Self::run`].
@@ -89,12 +90,15 @@ impl Scenario {
         most: usize,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Found<Outcome>, ScenarioError> {
-        search::smallest(self.fleet.replicas, most, |replicas| {
+        let named = self.fleet.outages.iter();
+        let least = named.map(|outage| outage.replica.saturating_add(1)).max();
+        let least = least.unwrap_or(1);
+        search::smallest(self.fleet.replicas, least, most, |replicas| {
             // The largest fleet is run to its end: its figures are shown where none is enough.
             let until = (replicas < most).then_some(goal);
             let outcome = self.run_for(until, policy, replicas, progress)?;
-            let met = goal.is_met(&outcome);
-            Ok((outcome, met))
+            let verdict = goal.verdict(&outcome);
+            Ok((outcome, verdict))
         })
     }
 }

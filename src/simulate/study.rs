@@ -1,7 +1,7 @@
 //! Which policy does how well under which load? Every policy over every load, and the tables of docs/policies.md.
 
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -10,6 +10,8 @@ use super::goal::Goal;
 use super::parallel;
 use super::policy;
 use super::scenario::Scenario;
+use super::workload::Spec;
+use super::writable;
 use cases::Case;
 use tables::{Row, Sheet};
 
@@ -75,11 +77,22 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         }
         named => named.to_vec(),
     };
+    for name in &policies {
+        policy::check(name)?;
+    }
     let cases = chosen(args)?;
+    if let Some(path) = &args.write {
+        check_document(args, &cases, path)?;
+    }
     let mut jobs = Vec::new();
     for case in &cases {
         for &kind in case.loops {
             let scenario = case.scenario(kind, args)?;
+            if let Spec::Trace(trace) = &scenario.load {
+                let path = &trace.path;
+                std::fs::metadata(path)
+                    .with_context(|| format!("load {}: no trace {}", case.name, path.display()))?;
+            }
             for policy in &policies {
                 jobs.push(Job {
                     case,
@@ -157,6 +170,23 @@ fn chosen(args: &Args) -> anyhow::Result<Vec<Case>> {
     Ok(cases)
 }
 
+/// Whether the document has a place for every table that will come.
+fn check_document(args: &Args, cases: &[Case], path: &Path) -> anyhow::Result<()> {
+    let names = cases.iter().map(|case| case.name);
+    let names = names.chain(["regret"]);
+    let names = names.chain((!args.no_search).then_some("fleets"));
+    let empty: Vec<_> = names.map(|name| (name.to_owned(), String::new())).collect();
+    fill(path, &empty)?;
+    writable::check(path)
+}
+
+/// The document, with the tables in their places.
+fn fill(path: &Path, tables: &[(String, String)]) -> anyhow::Result<String> {
+    let document =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    document::fill(&document, tables).with_context(|| path.display().to_string())
+}
+
 fn row(job: &Job<'_>) -> anyhow::Result<Row> {
     let replicas = job.scenario.fleet.replicas;
     let outcome = job.scenario.run(job.policy, replicas, &mut |_| {})?;
@@ -195,10 +225,7 @@ fn show(
     }
     match &args.write {
         Some(path) => {
-            let document = std::fs::read_to_string(path)
-                .with_context(|| format!("cannot read {}", path.display()))?;
-            let filled =
-                document::fill(&document, &texts).with_context(|| path.display().to_string())?;
+            let filled = fill(path, &texts)?;
             std::fs::write(path, filled).with_context(|| format!("cannot write {}", path.display()))
         }
         None => {
@@ -208,5 +235,44 @@ fn show(
             }
             Ok(())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, clap::Parser)]
+    struct Flags {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    /// The error of a full study, which would take hours if it began.
+    #[track_caller]
+    fn refused(flags: &[&str]) -> String {
+        let words = ["study", "full"].iter().chain(flags);
+        let flags = <Flags as clap::Parser>::try_parse_from(words).unwrap();
+        format!("{:#}", run(&flags.args).unwrap_err())
+    }
+
+    #[test]
+    fn what_a_study_cannot_do_is_told_before_anything_is_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let nowhere = folder.path().join("nowhere").display().to_string();
+        let error = refused(&["--policy", "random,nonsense"]);
+        assert!(error.contains("nonsense"), "{error}");
+        for flag in ["--write", "--traces"] {
+            let error = refused(&[flag, &nowhere]);
+            assert!(error.contains("nowhere"), "{error}");
+        }
+        let document = folder.path().join("x.md");
+        std::fs::write(&document, "<!-- study: reference -->\n<!-- end -->\n").unwrap();
+        let path = document.display().to_string();
+        let error = refused(&["--write", &path, "--load", "reference"]);
+        assert!(
+            error.contains("x.md") && error.contains("\"regret\""),
+            "{error}"
+        );
     }
 }

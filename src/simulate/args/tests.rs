@@ -63,9 +63,76 @@ fn a_pool_or_a_fleet_that_no_memory_holds_is_refused() {
     };
     refused(&read("--kv-tokens 18446744073709551615"));
     refused(&read("--replicas 4096 --block-size 1"));
-    let mut search = read("--max-replicas 4096 --block-size 1");
+    let mut search = read("--block-size 1");
+    search.max_replicas = 4096;
     search.scenario(Loop::Open).unwrap();
     search.replicas_for = Some("p90 ttft < 1s".parse().unwrap());
     refused(&search);
     read("--replicas 4096").scenario(Loop::Open).unwrap();
+}
+
+#[test]
+fn a_pool_that_was_asked_for_takes_requests_as_long_as_itself() {
+    let engine = |line: &str| read(line).engine.settings().unwrap();
+    let preset = engine("");
+    let larger = engine("--kv-tokens 3000007");
+    assert_eq!((larger.blocks, larger.max_model_len), (187_501, 3_000_000));
+    assert!(larger.max_model_len > preset.max_model_len);
+    let smaller = engine("--kv-tokens 1607");
+    assert_eq!((smaller.blocks, smaller.max_model_len), (101, 1600));
+    let measured = "--profile rtx-4090-llama-3.1-8b";
+    let profile = engine(measured);
+    let larger = engine(&format!("{measured} --kv-tokens 3000000"));
+    assert_eq!(larger.max_model_len, profile.max_model_len);
+}
+
+#[test]
+fn flags_of_a_trace_or_of_a_search_are_refused_without_it() {
+    for flag in [
+        "--limit 5",
+        "--speed 2",
+        "--trace-format mooncake",
+        "--sessions 3",
+        "--session-rate 1",
+        "--max-think 1s",
+        "--trace-block 16",
+    ] {
+        for beside in ["", "--workload fits", "--requests 9", "--rate 2 --zipf 1"] {
+            let line = format!("{flag} {beside}");
+            assert!(try_read(&line).is_err(), "{line}");
+        }
+        read(&format!("--trace a.jsonl {flag}"));
+    }
+    try_read("--max-replicas 5").unwrap_err();
+    try_read("--trace a.jsonl --requests 5").unwrap_err();
+    let words = [
+        "simulate",
+        "--max-replicas",
+        "5",
+        "--replicas-for",
+        "p90 ttft < 1s",
+    ];
+    <Flags as clap::Parser>::try_parse_from(words).unwrap();
+}
+
+/// What a search for a TTFT below 30 s finds.
+fn searched(line: &str) -> crate::simulate::search::Found<crate::simulate::outcome::Outcome> {
+    let goal = Goal::p90_ttft(std::time::Duration::from_secs(30));
+    let scenario = read(line).scenario(Loop::Open).unwrap();
+    scenario.smallest("random", goal, 24, &mut |_| {}).unwrap()
+}
+
+#[test]
+fn requests_longer_than_a_replica_accepts_end_a_search_and_are_counted() {
+    let found = searched("--requests 30 --kv-tokens 4000 --replicas 3");
+    assert_eq!((found.replicas, found.tried), (None, 2));
+    assert_eq!((found.run.failed, found.run.too_long), (30, 30));
+}
+
+#[test]
+fn a_search_with_an_outage_tries_only_fleets_that_have_the_replica() {
+    let found = searched("--requests 30 --replicas 3");
+    assert_eq!(found.replicas, Some(1));
+    let found = searched("--requests 30 --replicas 3 --outage 15@1h+1s");
+    assert_eq!(found.replicas, Some(16));
 }

@@ -243,6 +243,7 @@ impl<'a> Run<'a> {
         if fits {
             self.offer(id);
         } else {
+            self.tally.too_long += 1;
             self.fail(id);
         }
     }

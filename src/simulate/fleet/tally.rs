@@ -40,6 +40,8 @@ pub(super) struct Tally {
     pub(super) arrived: u64,
     pub(super) ended: u64,
     pub(super) failed: u64,
+    /// Those that are longer than a replica accepts.
+    pub(super) too_long: u64,
     pub(super) repeated: u64,
     /// Requests later than the run's limit, and whether these were too many.
     late: u64,
@@ -65,6 +67,7 @@ impl Tally {
             arrived: 0,
             ended: 0,
             failed: 0,
+            too_long: 0,
             repeated: 0,
             late: 0,
             given_up: false,
@@ -200,6 +203,7 @@ impl Tally {
             seconds,
             requests: self.answered.len() as u64,
             failed: self.failed,
+            too_long: self.too_long,
             repeated: self.repeated,
             ttft: quantiles(&ttft),
             tpot: quantiles(&sorted(self.answered.iter().filter_map(|a| a.tpot))),

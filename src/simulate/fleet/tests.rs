@@ -227,6 +227,7 @@ fn a_prompt_that_no_engine_can_hold_is_counted_as_failed_and_the_others_go_on() 
     load.own = 3_700;
     let outcome = play(&fleet(2), load.clone(), &mut LeastPrefill);
     assert_eq!((outcome.failed, outcome.requests), (50, 0));
+    assert_eq!(outcome.too_long, 50);
     // By its length alone: cutting 4,000 million tokens into blocks would take gigabytes.
     load.own = 4_000_000_000;
     let outcome = play(&fleet(2), load, &mut NeverAsked);
@@ -352,6 +353,7 @@ fn with_nobody_up_requests_wait_and_fail_when_their_patience_ends() {
     let outcome = play(&hasty, Load::new(100, 10.0), &mut LeastPrefill);
     assert_eq!(outcome.requests + outcome.failed, 100);
     assert!(outcome.failed > 30, "{}", outcome.failed);
+    assert_eq!(outcome.too_long, 0, "they failed for want of a replica");
 }
 
 #[test]

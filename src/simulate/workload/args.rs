@@ -17,36 +17,36 @@ use crate::config::units::Span;
 pub struct Args {
     /// A YAML file, or a ready-made load: reference, reference-zipf, reference-hot, b2b, reasoning, fits, tenth, burst,
     /// common-head, chat [default: reference]
-    #[arg(long, value_name = "NAME|FILE", conflicts_with = "trace")]
+    #[arg(long, value_name = "NAME|FILE", conflicts_with = "recording")]
     pub workload: Option<String>,
     /// Requests a second; conversations a second, where requests have several turns
     #[arg(
         long,
         value_name = "N",
-        conflicts_with = "trace",
+        conflicts_with = "recording",
         allow_negative_numbers = true
     )]
     pub rate: Option<f64>,
     /// How they are scattered: poisson, even, gamma,cv=3 or on=2s,off=8s
-    #[arg(long, value_name = "HOW", conflicts_with = "trace")]
+    #[arg(long, value_name = "HOW", conflicts_with = "recording")]
     pub arrivals: Option<Arrivals>,
     /// At most so many requests
-    #[arg(long, value_name = "N", conflicts_with = "trace")]
+    #[arg(long, value_name = "N", conflicts_with = "recording")]
     pub requests: Option<u64>,
     /// How long requests come
-    #[arg(long, value_name = "DURATION", conflicts_with = "trace")]
+    #[arg(long, value_name = "DURATION", conflicts_with = "recording")]
     pub duration: Option<Span>,
     /// Different shared beginnings of prompts
-    #[arg(long, value_name = "N", conflicts_with = "trace")]
+    #[arg(long, value_name = "N", conflicts_with = "recording")]
     pub prefixes: Option<u32>,
     /// Tokens of each: 6000, 4000..8000, 6000,p99=20000 or 6000,cv=0.5 (the last two lognormal)
-    #[arg(long, value_name = "TOKENS", conflicts_with = "trace")]
+    #[arg(long, value_name = "TOKENS", conflicts_with = "recording")]
     pub prefix_tokens: Option<Distribution>,
     /// Their popularity: the n-th is asked for as 1 / n^ZIPF
     #[arg(
         long,
         value_name = "ZIPF",
-        conflicts_with = "trace",
+        conflicts_with = "recording",
         allow_negative_numbers = true
     )]
     pub zipf: Option<f64>,
@@ -54,21 +54,21 @@ pub struct Args {
     #[arg(
         long,
         value_name = "SHARE",
-        conflicts_with = "trace",
+        conflicts_with = "recording",
         allow_negative_numbers = true
     )]
     pub first_share: Option<f64>,
     /// Tokens of a prompt that no other has
-    #[arg(long, value_name = "TOKENS", conflicts_with = "trace")]
+    #[arg(long, value_name = "TOKENS", conflicts_with = "recording")]
     pub unshared_tokens: Option<Distribution>,
     /// Tokens of an answer
-    #[arg(long, value_name = "TOKENS", conflicts_with = "trace")]
+    #[arg(long, value_name = "TOKENS", conflicts_with = "recording")]
     pub output_tokens: Option<Distribution>,
     /// Turns of a conversation
-    #[arg(long, value_name = "N", conflicts_with = "trace")]
+    #[arg(long, value_name = "N", conflicts_with = "recording")]
     pub turns: Option<Distribution>,
     /// Seconds from an answer's end to the next prompt
-    #[arg(long, value_name = "SECONDS", conflicts_with = "trace")]
+    #[arg(long, value_name = "SECONDS", conflicts_with = "recording")]
     pub think: Option<Distribution>,
     /// Tokens that all prompts begin with; in a trace of Claude Code they take the place of as many of each
     /// conversation's first ones
@@ -80,7 +80,10 @@ pub struct Args {
 }
 
 /// A recording to replay.
+// A flag of a generated load conflicts with the whole group: clap takes a flag that `requires` the trace as satisfied
+// where another flag conflicts with the trace alone, and would pass over it in silence.
 #[derive(Clone, Debug, Default, clap::Args)]
+#[group(id = "recording")]
 #[command(next_help_heading = "Trace")]
 pub struct TraceArgs {
     /// Replays a recording: a file, plain or .gz, or a folder of them

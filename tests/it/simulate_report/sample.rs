@@ -79,6 +79,7 @@ fn outcome(
         seconds: SECONDS,
         requests: 72_000,
         failed: if runs_away { 12 } else { 0 },
+        too_long: 0,
         ttft: Quantiles {
             mean: median * (spread * spread / 2.0).exp(),
             p50: median,
