@@ -338,7 +338,7 @@ fn the_mooncake_conversations_are_measured() {
     let text = planned_from(&path);
     assert!(text.contains("of 12,031 requests"), "{text}");
     assert!(text.contains("Verdict"), "{text}");
-    // `warmpath simulate` plays 15.9 % with least-prefill on 8 such replicas, and 6.4 % with round robin.
+    // `warmpath simulate` plays 16.8 % with least-prefill on 8 such replicas, and 6.1 % with random (docs/plan.md).
     let row = text
         .lines()
         .find(|line| line.trim_start().starts_with("8 "));
