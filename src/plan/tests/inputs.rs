@@ -212,12 +212,17 @@ fn the_engine_has_the_plans_constants() {
     assert!(crate::engine::model::Model::new(engine).is_ok());
 }
 
-fn recorded_from(trace: &std::path::Path) -> Option<crate::plan::Recorded> {
+fn recorded_with(trace: &std::path::Path, flags: &[&str]) -> Option<crate::plan::Recorded> {
     use clap::{Args as _, FromArgMatches as _};
     let command = crate::plan::Args::augment_args(clap::Command::new("plan"));
-    let matches = command.get_matches_from(["plan", "--trace", trace.to_str().unwrap()]);
+    let words = ["plan", "--trace", trace.to_str().unwrap()];
+    let matches = command.get_matches_from(words.iter().chain(flags));
     let args = crate::plan::Args::from_arg_matches(&matches).unwrap();
-    crate::plan::recorded(&args.trace).unwrap()
+    crate::plan::recorded(&args.trace, args.seed).unwrap()
+}
+
+fn recorded_from(trace: &std::path::Path) -> Option<crate::plan::Recorded> {
+    recorded_with(trace, &[])
 }
 
 fn planned_from(trace: &std::path::Path) -> String {
@@ -326,6 +331,34 @@ fn conversations_are_judged_by_how_soon_their_turns_come_back() {
     );
     let text = planned(other, None, Some(&recorded), false).unwrap();
     assert!(text.contains("as if requests came independently"), "{text}");
+}
+
+/// Conversations of two turns, each of another length, so that a sample is known by its mean.
+#[test]
+fn the_sample_is_the_one_that_simulate_takes_with_the_same_seed() {
+    use crate::simulate::workload::{Loop, Spec, Trace};
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.csv");
+    let mut rows = "arrival,input_tokens,output_tokens,session\n".to_owned();
+    for n in 1..=60_u64 {
+        let (at, tokens) = (n * 10, n * n * 16);
+        rows.push_str(&format!(
+            "{at},{tokens},40,{n}\n{},{},40,{n}\n",
+            at + 5,
+            tokens + 64
+        ));
+    }
+    std::fs::write(&path, rows).unwrap();
+    let simulated = |seed| {
+        let mut trace = Trace::new(path.clone());
+        trace.sessions = Some(5);
+        let mut workload = Spec::Trace(trace).open(seed, Loop::Open).unwrap();
+        crate::plan::measure(workload.as_mut()).measured
+    };
+    let planned = |flags: &[&str]| recorded_with(&path, flags).unwrap().measured;
+    assert_ne!(simulated(0), simulated(1));
+    assert_eq!(planned(&["--sessions", "5"]), simulated(1));
+    assert_eq!(planned(&["--sessions", "5", "--seed", "0"]), simulated(0));
 }
 
 #[test]
