@@ -111,6 +111,10 @@ fn finish(mut layers: Vec<(String, Given)>, sources: Vec<String>) -> Result<Reso
     let inputs = Inputs::try_from(merged.clone())?;
     let mut origins = Vec::new();
     for (at, (field, value)) in merged.figures().into_iter().enumerate() {
+        // Where nothing is shared, no prefix is the hottest, whatever was said of it.
+        if field.name == "hot_share" && inputs.hot_share.is_none() {
+            continue;
+        }
         let from = |layer: &Given| layer.figures().get(at).is_some_and(|(_, v)| v.is_some());
         let layer = layers.iter().find(|(_, layer)| from(layer));
         let known = value
@@ -153,7 +157,7 @@ fn worked_out(field: &str, inputs: &Inputs) -> Option<(f64, String)> {
         "active_parameters" => inputs.active_parameters as f64,
         "kv_bytes_per_token" => inputs.kv_bytes_per_token,
         "tensor_parallel" => inputs.tensor_parallel as f64,
-        "hot_share" => inputs.hot_share,
+        "hot_share" => inputs.hot_share?,
         _ => return None,
     };
     Some((value, "worked out".to_owned()))

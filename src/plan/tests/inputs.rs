@@ -333,6 +333,40 @@ fn conversations_are_judged_by_how_soon_their_turns_come_back() {
     assert!(text.contains("as if requests came independently"), "{text}");
 }
 
+#[test]
+fn a_trace_in_which_nothing_is_shared_has_no_hottest_prefix() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.jsonl");
+    let row = r#"{"timestamp": 0, "input_length": 1024, "output_length": 40, "hash_ids": [1, 2]}"#;
+    std::fs::write(&path, format!("{row}\n")).unwrap();
+    let text = planned_from(&path);
+    for absent in [
+        "hottest ",
+        "their length",
+        "owners",
+        "hot prefix",
+        "hot_share",
+    ] {
+        assert!(!text.contains(absent), "{absent} is in\n{text}");
+    }
+    let recorded = recorded_from(&path);
+    let json = planned(reference(), None, recorded.as_ref(), true).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    for (of, figure) in [
+        ("measured", "hot_share"),
+        ("inputs", "hot_share"),
+        ("sums", "hot_rate"),
+        ("sums", "hot_owners"),
+    ] {
+        let figures = json[of].as_object().unwrap();
+        assert_eq!(
+            figures.get(figure),
+            Some(&serde_json::Value::Null),
+            "{of}.{figure}"
+        );
+    }
+}
+
 /// Conversations of two turns, each of another length, so that a sample is known by its mean.
 #[test]
 fn the_sample_is_the_one_that_simulate_takes_with_the_same_seed() {
