@@ -104,7 +104,9 @@ fn planned(
     let resolved = resolve(flags, recorded.map(|recorded| &recorded.measured), file)?;
     let reuse = recorded.and_then(|recorded| recorded.reuse_for(&resolved.inputs));
     let sums = Sums::with(&resolved.inputs, reuse)?;
-    let verdict = verdict::judge(&resolved.inputs, &sums, reuse.is_some());
+    let mut verdict = verdict::judge(&resolved.inputs, &sums, reuse.is_some());
+    let short = recorded.and_then(|of| verdict::too_short(of.measured.requests, &sums));
+    verdict.notes.extend(short);
     let plan = report::Plan {
         resolved: &resolved,
         measured: recorded.map(|recorded| &recorded.measured),

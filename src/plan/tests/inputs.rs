@@ -367,6 +367,34 @@ fn a_trace_in_which_nothing_is_shared_has_no_hottest_prefix() {
     }
 }
 
+#[test]
+fn a_trace_of_fewer_than_twenty_requests_a_replica_is_said_to_be_too_short() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.jsonl");
+    let said = |requests: u64| {
+        let rows: String = (0..requests)
+            .map(|n| {
+                let (at, own) = (n * 250, 100 + n);
+                format!(
+                    "{{\"timestamp\": {at}, \"input_length\": 1024, \"output_length\": 40, \"hash_ids\": [1, {own}]}}\n"
+                )
+            })
+            .collect();
+        std::fs::write(&path, rows).unwrap();
+        let recorded = recorded_from(&path);
+        let plan = |json| planned(reference(), None, recorded.as_ref(), json).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&plan(true)).unwrap();
+        let replicas = json["sums"]["chance"]["replicas"].as_u64().unwrap();
+        let short = plan(false).contains("the trace is too short to say");
+        assert_eq!(short, requests < 20 * replicas, "{requests} on {replicas}");
+        short
+    };
+    assert!(said(1));
+    assert!(said(19));
+    assert!(!said(20));
+    assert!(!said(400));
+}
+
 /// Conversations of two turns, each of another length, so that a sample is known by its mean.
 #[test]
 fn the_sample_is_the_one_that_simulate_takes_with_the_same_seed() {
