@@ -144,6 +144,32 @@ fn bad_inputs_are_refused_with_field_and_bound() {
 }
 
 #[test]
+fn a_hottest_prefix_below_the_mean_is_refused() {
+    let with = |prefixes, hot_share| {
+        let given = Given {
+            prefixes,
+            hot_share,
+            ..reference()
+        };
+        resolve(given, None, None)
+    };
+    for (prefixes, hot) in [(Some(200), 0.0001), (Some(1), 0.5), (None, 0.0001)] {
+        let error = with(prefixes, Some(hot)).unwrap_err().to_string();
+        assert!(
+            error.contains("must be at least 1 / prefixes"),
+            "{prefixes:?}, {hot}: {error}"
+        );
+    }
+    for (prefixes, hot) in [(200, 0.005), (3, 0.33), (1, 1.0), (200, 0.1)] {
+        let resolved = with(Some(prefixes), Some(hot)).unwrap();
+        assert_eq!(resolved.inputs.hot_share, Some(hot));
+    }
+    // The preset's tenth is that of its own 200 prefixes.
+    assert_eq!(with(Some(4), None).unwrap().inputs.hot_share, Some(0.25));
+    assert_eq!(with(None, None).unwrap().inputs.hot_share, Some(0.1));
+}
+
+#[test]
 fn a_model_too_large_to_be_one_is_refused_where_its_precision_would_be_told() {
     let given = Given {
         gpu: Some("h200".to_owned()),
