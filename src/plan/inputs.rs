@@ -110,15 +110,13 @@ pub enum InputsError {
     },
     /// The hottest prefix cannot be asked for less than the mean one.
     #[error(
-        "hot_share ({hot}) must be at least 1 / prefixes ({mean:.3e} for {prefixes}): the hottest of them has no less than the mean"
+        "hot_share ({hot}) must be at least 1 / prefixes (1 / {prefixes}): the hottest of them has no less than the mean"
     )]
     ColdestHot {
         /// As given.
         hot: f64,
         /// As given.
         prefixes: u64,
-        /// The share that each would have if all were alike.
-        mean: f64,
     },
     /// More parameters at work than there are.
     #[error("active_parameters ({active}) must not be above parameters ({all})")]

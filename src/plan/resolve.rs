@@ -182,12 +182,7 @@ fn hottest_is_hot(layers: &[(String, Given)]) -> Result<(), InputsError> {
     match (prefixes, hot) {
         (Some((counted, _)), _) | (_, Some((counted, _))) if counted == TRACE => Ok(()),
         (Some((_, prefixes)), Some((_, hot))) if hot * (prefixes as f64) < ROUNDED => {
-            let mean = 1.0 / prefixes as f64;
-            Err(InputsError::ColdestHot {
-                hot,
-                prefixes,
-                mean,
-            })
+            Err(InputsError::ColdestHot { hot, prefixes })
         }
         _ => Ok(()),
     }
