@@ -37,11 +37,11 @@ pub use reuse::Reuse;
 pub use sums::{Sums, SumsError};
 pub use verdict::{Choice, Verdict};
 
-/// Which conversations `--sessions` takes of a trace is drawn with it, so that two runs measure the same ones.
-const SEED: u64 = 0;
+/// The seed that `warmpath simulate` takes as well where none is given, so that equal flags describe one load.
+const SEED: u64 = 1;
 
 /// Flags of `warmpath plan`.
-#[derive(Clone, Debug, Default, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 pub struct Args {
     /// YAML file of inputs, by the names of the flags with underscores; flags override it
     #[arg(long, value_name = "FILE")]
@@ -52,6 +52,10 @@ pub struct Args {
     /// The recording whose requests are measured.
     #[command(flatten)]
     trace: TraceArgs,
+    /// Which conversations --sessions takes, and when they begin where the trace does not tell, as for simulate; equal
+    /// seeds measure the same load
+    #[arg(long, value_name = "SEED", default_value_t = SEED)]
+    seed: u64,
     /// Whether the names of presets, models and GPUs are listed with their sources, and nothing else is done
     #[arg(long)]
     list: bool,
@@ -69,19 +73,19 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         presets::listing()
     } else {
         let file = args.config.as_deref().map(given::read_file).transpose()?;
-        let recorded = recorded(&args.trace)?;
+        let recorded = recorded(&args.trace, args.seed)?;
         planned(args.given, file, recorded.as_ref(), args.json)?
     };
     writeln!(std::io::stdout(), "{text}").context("cannot print the result")
 }
 
 /// What the recording has, if one was named. It is counted as it came, whatever a fleet would have done.
-fn recorded(trace: &TraceArgs) -> anyhow::Result<Option<Recorded>> {
+fn recorded(trace: &TraceArgs, seed: u64) -> anyhow::Result<Option<Recorded>> {
     let Some(trace) = trace.spec() else {
         return Ok(None);
     };
     let path = trace.path.display().to_string();
-    let mut workload = Spec::Trace(trace).open(SEED, Loop::Open)?;
+    let mut workload = Spec::Trace(trace).open(seed, Loop::Open)?;
     let recorded = measure(workload.as_mut());
     anyhow::ensure!(
         recorded.measured.requests > 0,
@@ -100,7 +104,9 @@ fn planned(
     let resolved = resolve(flags, recorded.map(|recorded| &recorded.measured), file)?;
     let reuse = recorded.and_then(|recorded| recorded.reuse_for(&resolved.inputs));
     let sums = Sums::with(&resolved.inputs, reuse)?;
-    let verdict = verdict::judge(&resolved.inputs, &sums, reuse.is_some());
+    let mut verdict = verdict::judge(&resolved.inputs, &sums, reuse.is_some());
+    let short = recorded.and_then(|of| verdict::too_short(of.measured.requests, &sums));
+    verdict.notes.extend(short);
     let plan = report::Plan {
         resolved: &resolved,
         measured: recorded.map(|recorded| &recorded.measured),

@@ -59,8 +59,8 @@ pub struct Inputs {
     pub utilisation: f64,
     /// Share of requests whose prefix was asked for before.
     pub warm_share: f64,
-    /// Share of the traffic that the hottest prefix has.
-    pub hot_share: f64,
+    /// Share of the traffic that the hottest prefix has; none where nothing is shared.
+    pub hot_share: Option<f64>,
     /// Price of a GPU for an hour, dollars; without it no cost is told.
     pub price_per_gpu_hour: Option<f64>,
 }
@@ -107,6 +107,16 @@ pub enum InputsError {
         shared: f64,
         /// As given.
         prompt: f64,
+    },
+    /// The hottest prefix cannot be asked for less than the mean one.
+    #[error(
+        "hot_share ({hot}) must be at least 1 / prefixes (1 / {prefixes}): the hottest of them has no less than the mean"
+    )]
+    ColdestHot {
+        /// As given.
+        hot: f64,
+        /// As given.
+        prefixes: u64,
     },
     /// More parameters at work than there are.
     #[error("active_parameters ({active}) must not be above parameters ({all})")]
@@ -172,7 +182,8 @@ impl TryFrom<Given> for Inputs {
         let parameters = need("parameters", given.parameters, MODEL)?;
         let prefixes = need("prefixes", given.prefixes, load)?;
         let skew = need("skew", given.skew, load)?;
-        let top = Popularity::zipf(prefixes, skew, 1).top();
+        let shared_tokens = need("shared_tokens", given.shared_tokens, load)?;
+        let top = || Popularity::zipf(prefixes, skew, 1).top();
         let mut inputs = Self {
             parameters,
             active_parameters: given.active_parameters.unwrap_or(parameters),
@@ -189,7 +200,7 @@ impl TryFrom<Given> for Inputs {
             mbu: need("mbu", given.mbu, load)?,
             rate: need("rate", given.rate, load)?,
             prompt_tokens: need("prompt_tokens", given.prompt_tokens, load)?,
-            shared_tokens: need("shared_tokens", given.shared_tokens, load)?,
+            shared_tokens,
             prefixes,
             skew,
             tenants_with_salts: given.tenants_with_salts.unwrap_or(0),
@@ -197,7 +208,7 @@ impl TryFrom<Given> for Inputs {
             decode_batch: need("decode_batch", given.decode_batch, load)?,
             utilisation: need("utilisation", given.utilisation, load)?,
             warm_share: need("warm_share", given.warm_share, load)?,
-            hot_share: given.hot_share.unwrap_or(top),
+            hot_share: (shared_tokens > 0.0).then(|| given.hot_share.unwrap_or_else(top)),
             price_per_gpu_hour: given.price_per_gpu_hour,
         };
         inputs.consistent()?;

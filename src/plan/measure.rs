@@ -39,8 +39,8 @@ pub struct Measured {
     pub set_tokens: f64,
     /// Zipf exponent that fits best how often each of them is asked for.
     pub skew: f64,
-    /// Share of the requests that have the most asked for.
-    pub hot_share: f64,
+    /// Share of the requests that have the most asked for; none where nothing is shared.
+    pub hot_share: Option<f64>,
     /// Share of requests of which an earlier one had at least a block.
     pub warm_share: f64,
     /// Tokens of these that an earlier one had, on average.
@@ -102,7 +102,7 @@ impl Measured {
             prefixes: Some(prefixes),
             skew: Some(self.skew),
             warm_share: Some(warm_share),
-            hot_share: Some(self.hot_share),
+            hot_share: self.hot_share,
             ..Given::default()
         }
     }
@@ -185,7 +185,6 @@ impl Totals {
         }
         let n = requests as f64;
         let span_s = self.last_s - self.first_s;
-        let hot = shared.asked.first().copied().unwrap_or(0);
         let mean = |sum: u64, of: u64| if of == 0 { 0.0 } else { sum as f64 / of as f64 };
         Measured {
             requests,
@@ -196,7 +195,7 @@ impl Totals {
             prefix_tokens: mean(shared.prefix_tokens, shared.asked.len() as u64),
             set_tokens: shared.set_tokens as f64,
             skew: exponent(&shared.asked),
-            hot_share: hot.max(1) as f64 / n,
+            hot_share: shared.asked.first().map(|hot| *hot as f64 / n),
             warm_share: mean(self.hits, requests),
             shared_tokens: mean(self.hit_tokens, self.hits),
             shared_share: mean(self.hit_tokens, self.prompt_tokens),

@@ -112,18 +112,14 @@ fn trace(page: &mut Page, measured: &Measured) {
         &grouped(measured.distinct_prefixes as f64),
         "that two requests or more have; the longest of those that contain one another",
     );
-    page.line("their length", &tokens(measured.prefix_tokens), "mean");
-    page.line(
-        "their skew",
-        &number(measured.skew),
-        "Zipf exponent that fits best",
-    );
-    page.line(
-        "all of them",
-        &tokens(measured.set_tokens),
-        "each token once",
-    );
-    page.line("hottest", &percent(measured.hot_share), "of the requests");
+    if let Some(hot_share) = measured.hot_share {
+        page.line("their length", &tokens(measured.prefix_tokens), "mean");
+        let fit = "Zipf exponent that fits best";
+        page.line("their skew", &number(measured.skew), fit);
+        let set = tokens(measured.set_tokens);
+        page.line("all of them", &set, "each token once");
+        page.line("hottest", &percent(hot_share), "of the requests");
+    }
     page.line(
         "warm requests",
         &percent(measured.warm_share),
@@ -344,7 +340,13 @@ fn cells(name: &str, fleet: &Fleet) -> [String; 8] {
     ]
 }
 
+/// Nothing, where no prefix is shared.
 fn hot(page: &mut Page, inputs: &Inputs, sums: &Sums) {
+    let (Some(share), Some(rate), Some(owners)) =
+        (inputs.hot_share, sums.hot_rate, sums.hot_owners)
+    else {
+        return;
+    };
     page.head("A hot prefix");
     page.line(
         "a warm request",
@@ -358,11 +360,11 @@ fn hot(page: &mut Page, inputs: &Inputs, sums: &Sums) {
     );
     page.line(
         "owners it needs",
-        &format!("{:.1}", sums.hot_owners),
+        &format!("{owners:.1}"),
         &format!(
             "{} of the traffic = {} /s, / what a replica takes",
-            percent(inputs.hot_share),
-            number(sums.hot_rate)
+            percent(share),
+            number(rate)
         ),
     );
 }

@@ -9,6 +9,9 @@ use super::inputs::{Inputs, InputsError};
 use super::measure::Measured;
 use super::presets::{self, Gpu, Model};
 
+/// The layer of what was counted.
+const TRACE: &str = "trace";
+
 /// Inputs with the place each came from.
 #[derive(Clone, Debug)]
 pub struct Resolved {
@@ -61,7 +64,7 @@ pub fn resolve(
 
     let mut layers = vec![("flag".to_owned(), flags)];
     if let Some(measured) = measured {
-        layers.push(("trace".to_owned(), measured.given()));
+        layers.push((TRACE.to_owned(), measured.given()));
     }
     layers.push(("file".to_owned(), file));
     if let Some(gpu) = gpu {
@@ -105,12 +108,18 @@ fn finish(mut layers: Vec<(String, Given)>, sources: Vec<String>) -> Result<Reso
         check(layer)?;
     }
     own_kv(&mut layers);
+    own_popularity(&mut layers);
+    hottest_is_hot(&layers)?;
     let merged = layers
         .iter()
         .fold(Given::default(), |given, (_, layer)| given.over(layer));
     let inputs = Inputs::try_from(merged.clone())?;
     let mut origins = Vec::new();
     for (at, (field, value)) in merged.figures().into_iter().enumerate() {
+        // Where nothing is shared, no prefix is the hottest, whatever was said of it.
+        if field.name == "hot_share" && inputs.hot_share.is_none() {
+            continue;
+        }
         let from = |layer: &Given| layer.figures().get(at).is_some_and(|(_, v)| v.is_some());
         let layer = layers.iter().find(|(_, layer)| from(layer));
         let known = value
@@ -148,12 +157,43 @@ fn own_kv(layers: &mut [(String, Given)]) {
     }
 }
 
+/// Whoever gives how many prefixes there are, or how their popularity falls, does not mean the hottest one's share that
+/// stands in a lower layer.
+fn own_popularity(layers: &mut [(String, Given)]) {
+    let mut told = false;
+    for (_, layer) in layers {
+        if told {
+            layer.hot_share = None;
+        }
+        told |= layer.prefixes.is_some() || layer.skew.is_some();
+    }
+}
+
+/// Refuses a hottest prefix with less than the mean one's share, but for rounding (0.33 of 3 prefixes). Counted figures
+/// are left alone: a trace has requests without a shared prefix, and tells its set as so many prefixes of mean length.
+fn hottest_is_hot(layers: &[(String, Given)]) -> Result<(), InputsError> {
+    const ROUNDED: f64 = 0.98;
+    let prefixes = layers
+        .iter()
+        .find_map(|(from, layer)| Some((from, layer.prefixes?)));
+    let hot = layers
+        .iter()
+        .find_map(|(from, layer)| Some((from, layer.hot_share?)));
+    match (prefixes, hot) {
+        (Some((counted, _)), _) | (_, Some((counted, _))) if counted == TRACE => Ok(()),
+        (Some((_, prefixes)), Some((_, hot))) if hot * (prefixes as f64) < ROUNDED => {
+            Err(InputsError::ColdestHot { hot, prefixes })
+        }
+        _ => Ok(()),
+    }
+}
+
 fn worked_out(field: &str, inputs: &Inputs) -> Option<(f64, String)> {
     let value = match field {
         "active_parameters" => inputs.active_parameters as f64,
         "kv_bytes_per_token" => inputs.kv_bytes_per_token,
         "tensor_parallel" => inputs.tensor_parallel as f64,
-        "hot_share" => inputs.hot_share,
+        "hot_share" => inputs.hot_share?,
         _ => return None,
     };
     Some((value, "worked out".to_owned()))

@@ -45,10 +45,10 @@ pub struct Sums {
     pub warm_request_s: f64,
     /// Warm requests a second that a replica takes at the utilisation wanted.
     pub warm_requests_per_replica: f64,
-    /// Requests a second of the hottest prefix.
-    pub hot_rate: f64,
+    /// Requests a second of the hottest prefix; none when nothing is shared.
+    pub hot_rate: Option<f64>,
     /// Replicas that these keep in use.
-    pub hot_owners: f64,
+    pub hot_owners: Option<f64>,
     /// Share of all prompt tokens that hits save with affinity.
     pub saved_share: f64,
     /// No request finds its prefix.
@@ -318,7 +318,7 @@ impl Sums {
         let ttft_warm_s = work.ttft_cold_s - work.saved_per_hit_s;
         let warm_request_s = ttft_warm_s + work.decode_per_request_s;
         let warm_requests_per_replica = inputs.utilisation / warm_request_s;
-        let hot_rate = inputs.hot_share * inputs.rate;
+        let hot_rate = inputs.hot_share.map(|share| share * inputs.rate);
 
         let keeping = Keeping::of(inputs, reuse);
         // The whole pool: what runs is what was used last, so it is among the requests since.
@@ -347,7 +347,7 @@ impl Sums {
             warm_request_s,
             warm_requests_per_replica,
             hot_rate,
-            hot_owners: hot_rate / warm_requests_per_replica,
+            hot_owners: hot_rate.map(|rate| rate / warm_requests_per_replica),
             saved_share: affinity.warm_share * shared / inputs.prompt_tokens,
             cold: work.fleet(0.0, work.replicas(0.0)),
             chance,

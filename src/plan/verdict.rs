@@ -170,6 +170,29 @@ fn because(choice: Choice, reason: String) -> Verdict {
     }
 }
 
+/// Says when a recording is too short for the fleets that are compared. Each replica finds nothing for its first request,
+/// wherever that comes from, so that of so many requests at least `replicas / requests` are cold only because the
+/// recording begins. Once this is as much as the share of time that decides, the decision may stand on the beginning alone.
+pub(super) fn too_short(requests: u64, sums: &Sums) -> Option<String> {
+    let replicas = sums.chance.replicas;
+    let least = (replicas as f64 / LEAST_SAVED_LOAD).ceil();
+    ((requests as f64) < least).then(|| {
+        format!(
+            "the trace is too short to say: each replica begins cold, which with {} and {} is more than the {:.0} % that decide; \
+             it would take {least:.0} requests or more, {:.0} a replica",
+            counted(requests, "request"),
+            counted(replicas, "replica"),
+            LEAST_SAVED_LOAD * 100.0,
+            1.0 / LEAST_SAVED_LOAD,
+        )
+    })
+}
+
+fn counted(n: u64, what: &str) -> String {
+    let plural = if n == 1 { "" } else { "s" };
+    format!("{n} {what}{plural}")
+}
+
 /// What the pools cannot keep of a recording.
 fn forgotten(inputs: &Inputs, sums: &Sums) -> Option<String> {
     let kept = sums.affinity.warm_share / inputs.warm_share;

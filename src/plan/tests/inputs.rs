@@ -144,6 +144,32 @@ fn bad_inputs_are_refused_with_field_and_bound() {
 }
 
 #[test]
+fn a_hottest_prefix_below_the_mean_is_refused() {
+    let with = |prefixes, hot_share| {
+        let given = Given {
+            prefixes,
+            hot_share,
+            ..reference()
+        };
+        resolve(given, None, None)
+    };
+    for (prefixes, hot) in [(Some(200), 0.0001), (Some(1), 0.5), (None, 0.0001)] {
+        let error = with(prefixes, Some(hot)).unwrap_err().to_string();
+        assert!(
+            error.contains("must be at least 1 / prefixes"),
+            "{prefixes:?}, {hot}: {error}"
+        );
+    }
+    for (prefixes, hot) in [(200, 0.005), (3, 0.33), (1, 1.0), (200, 0.1)] {
+        let resolved = with(Some(prefixes), Some(hot)).unwrap();
+        assert_eq!(resolved.inputs.hot_share, Some(hot));
+    }
+    // The preset's tenth is that of its own 200 prefixes.
+    assert_eq!(with(Some(4), None).unwrap().inputs.hot_share, Some(0.25));
+    assert_eq!(with(None, None).unwrap().inputs.hot_share, Some(0.1));
+}
+
+#[test]
 fn a_model_too_large_to_be_one_is_refused_where_its_precision_would_be_told() {
     let given = Given {
         gpu: Some("h200".to_owned()),
@@ -212,12 +238,17 @@ fn the_engine_has_the_plans_constants() {
     assert!(crate::engine::model::Model::new(engine).is_ok());
 }
 
-fn recorded_from(trace: &std::path::Path) -> Option<crate::plan::Recorded> {
+fn recorded_with(trace: &std::path::Path, flags: &[&str]) -> Option<crate::plan::Recorded> {
     use clap::{Args as _, FromArgMatches as _};
     let command = crate::plan::Args::augment_args(clap::Command::new("plan"));
-    let matches = command.get_matches_from(["plan", "--trace", trace.to_str().unwrap()]);
+    let words = ["plan", "--trace", trace.to_str().unwrap()];
+    let matches = command.get_matches_from(words.iter().chain(flags));
     let args = crate::plan::Args::from_arg_matches(&matches).unwrap();
-    crate::plan::recorded(&args.trace).unwrap()
+    crate::plan::recorded(&args.trace, args.seed).unwrap()
+}
+
+fn recorded_from(trace: &std::path::Path) -> Option<crate::plan::Recorded> {
+    recorded_with(trace, &[])
 }
 
 fn planned_from(trace: &std::path::Path) -> String {
@@ -329,6 +360,96 @@ fn conversations_are_judged_by_how_soon_their_turns_come_back() {
 }
 
 #[test]
+fn a_trace_in_which_nothing_is_shared_has_no_hottest_prefix() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.jsonl");
+    let row = r#"{"timestamp": 0, "input_length": 1024, "output_length": 40, "hash_ids": [1, 2]}"#;
+    std::fs::write(&path, format!("{row}\n")).unwrap();
+    let text = planned_from(&path);
+    for absent in [
+        "hottest ",
+        "their length",
+        "owners",
+        "hot prefix",
+        "hot_share",
+    ] {
+        assert!(!text.contains(absent), "{absent} is in\n{text}");
+    }
+    let recorded = recorded_from(&path);
+    let json = planned(reference(), None, recorded.as_ref(), true).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    for (of, figure) in [
+        ("measured", "hot_share"),
+        ("inputs", "hot_share"),
+        ("sums", "hot_rate"),
+        ("sums", "hot_owners"),
+    ] {
+        let figures = json[of].as_object().unwrap();
+        assert_eq!(
+            figures.get(figure),
+            Some(&serde_json::Value::Null),
+            "{of}.{figure}"
+        );
+    }
+}
+
+#[test]
+fn a_trace_of_fewer_than_twenty_requests_a_replica_is_said_to_be_too_short() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.jsonl");
+    let said = |requests: u64| {
+        let rows: String = (0..requests)
+            .map(|n| {
+                let (at, own) = (n * 250, 100 + n);
+                format!(
+                    "{{\"timestamp\": {at}, \"input_length\": 1024, \"output_length\": 40, \"hash_ids\": [1, {own}]}}\n"
+                )
+            })
+            .collect();
+        std::fs::write(&path, rows).unwrap();
+        let recorded = recorded_from(&path);
+        let plan = |json| planned(reference(), None, recorded.as_ref(), json).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&plan(true)).unwrap();
+        let replicas = json["sums"]["chance"]["replicas"].as_u64().unwrap();
+        let short = plan(false).contains("the trace is too short to say");
+        assert_eq!(short, requests < 20 * replicas, "{requests} on {replicas}");
+        short
+    };
+    assert!(said(1));
+    assert!(said(19));
+    assert!(!said(20));
+    assert!(!said(400));
+}
+
+/// Conversations of two turns, each of another length, so that a sample is known by its mean.
+#[test]
+fn the_sample_is_the_one_that_simulate_takes_with_the_same_seed() {
+    use crate::simulate::workload::{Loop, Spec, Trace};
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.csv");
+    let mut rows = "arrival,input_tokens,output_tokens,session\n".to_owned();
+    for n in 1..=60_u64 {
+        let (at, tokens) = (n * 10, n * n * 16);
+        rows.push_str(&format!(
+            "{at},{tokens},40,{n}\n{},{},40,{n}\n",
+            at + 5,
+            tokens + 64
+        ));
+    }
+    std::fs::write(&path, rows).unwrap();
+    let simulated = |seed| {
+        let mut trace = Trace::new(path.clone());
+        trace.sessions = Some(5);
+        let mut workload = Spec::Trace(trace).open(seed, Loop::Open).unwrap();
+        crate::plan::measure(workload.as_mut()).measured
+    };
+    let planned = |flags: &[&str]| recorded_with(&path, flags).unwrap().measured;
+    assert_ne!(simulated(0), simulated(1));
+    assert_eq!(planned(&["--sessions", "5"]), simulated(1));
+    assert_eq!(planned(&["--sessions", "5", "--seed", "0"]), simulated(0));
+}
+
+#[test]
 fn the_mooncake_conversations_are_measured() {
     let Some(shared) = std::env::var_os("WARMPATH_SHARED") else {
         println!("left out: WARMPATH_SHARED does not name the shared folder");
@@ -338,7 +459,7 @@ fn the_mooncake_conversations_are_measured() {
     let text = planned_from(&path);
     assert!(text.contains("of 12,031 requests"), "{text}");
     assert!(text.contains("Verdict"), "{text}");
-    // `warmpath simulate` plays 15.9 % with least-prefill on 8 such replicas, and 6.4 % with round robin.
+    // `warmpath simulate` plays 16.8 % with least-prefill on 8 such replicas, and 6.1 % with random (docs/plan.md).
     let row = text
         .lines()
         .find(|line| line.trim_start().starts_with("8 "));
