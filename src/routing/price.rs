@@ -28,9 +28,9 @@ pub struct Busy {
 }
 
 impl Busy {
-    /// A pick found no endpoint free, or it found one.
-    pub fn saw(&mut self, none_free: bool) {
-        self.share += (f64::from(u8::from(none_free)) - self.share) / REMEMBERED;
+    /// A pick found this share of the queues busy: 0 or 1 where the pool is one queue.
+    pub fn saw(&mut self, share: f64) {
+        self.share += (share - self.share) / REMEMBERED;
     }
 
     /// What a token of work costs, in tokens of delay: 1 to 20.
@@ -45,7 +45,9 @@ mod tests {
 
     fn after(picks: impl IntoIterator<Item = bool>) -> f64 {
         let mut busy = Busy::default();
-        picks.into_iter().for_each(|none_free| busy.saw(none_free));
+        for none_free in picks {
+            busy.saw(f64::from(u8::from(none_free)));
+        }
         busy.price()
     }
 

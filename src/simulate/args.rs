@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use super::calibrate;
 use super::fleet;
 use super::goal::Goal;
+use super::parallel;
 use super::policy;
 use super::scenario::Scenario;
 use super::workload::{self, Loop};
@@ -48,7 +49,7 @@ pub struct Args {
     /// Write a report with plots
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Runs at the same time [default: as many as there are cores]
+    /// Runs at the same time [default: as many as there are cores, fewer of fleets beyond 128 million blocks]
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
     // Last, since a heading of the help holds for all that follows it.
@@ -67,7 +68,7 @@ pub struct Args {
 const STEP_TOKENS: usize = 8192;
 const SEQS: usize = 256;
 
-/// Blocks of all pools of a fleet; each takes 70 bytes.
+/// Blocks of all pools of the fleets that are simulated at once; each takes 70 bytes.
 const MOST_FLEET_BLOCKS: u64 = 1 << 28;
 
 /// Which engines.
@@ -170,16 +171,32 @@ impl Args {
         Ok(policies)
     }
 
+    /// Replicas of the largest fleet that may be simulated.
+    const fn largest(&self) -> u16 {
+        match self.replicas_for {
+            None => self.replicas,
+            Some(_) => self.max_replicas,
+        }
+    }
+
+    /// How many fleets of the scenario to simulate at once: as asked for, else as many as there are cores and memory for.
+    pub fn threads(&self, scenario: &Scenario) -> usize {
+        self.threads.unwrap_or_else(|| {
+            let blocks = u64::from(self.largest()) * scenario.fleet.engine.blocks as u64;
+            let fit = MOST_FLEET_BLOCKS / blocks.max(1);
+            parallel::cores()
+                .min(usize::try_from(fit).unwrap_or(usize::MAX))
+                .max(1)
+        })
+    }
+
     /// The scenario in one loop.
     ///
     /// # Errors
     /// When a flag names something that does not exist, or the fleet is too large.
     pub fn scenario(&self, kind: Loop) -> anyhow::Result<Scenario> {
         let mut fleet = fleet::Settings::new(usize::from(self.replicas), self.engine.settings()?);
-        let replicas = match self.replicas_for {
-            None => self.replicas,
-            Some(_) => self.max_replicas,
-        };
+        let replicas = self.largest();
         let blocks = u64::from(replicas).saturating_mul(fleet.engine.blocks as u64);
         anyhow::ensure!(
             blocks <= MOST_FLEET_BLOCKS,

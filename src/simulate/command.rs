@@ -99,8 +99,7 @@ fn all_policies(
         .filter(|_| args.replicas_for.is_none())
         .map(|requests| requests.saturating_mul(policies.len() as u64));
     let done = Mutex::new(Done::new(total));
-    let threads = args.threads.unwrap_or_else(parallel::cores);
-    let outcomes = parallel::each(policies, threads, |policy| {
+    let outcomes = parallel::each(policies, args.threads(scenario), |policy| {
         let mut before = 0;
         let mut told = |progress: Progress| {
             // A search begins again with each fleet.

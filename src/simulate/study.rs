@@ -97,7 +97,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
                 jobs.push(Job {
                     case,
                     scenario: scenario.clone(),
-                    goal: case.goal(args.extent).filter(|_| !args.no_search),
+                    goal: case.goal.filter(|_| !args.no_search),
                     policy,
                 });
             }

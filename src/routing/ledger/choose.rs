@@ -73,7 +73,8 @@ impl Ledger {
         let (runners, guards_overruled) = runners(&considered);
         let price = self.busy.price();
         if !runners.is_empty() && self.is_of_all(&considered) {
-            self.busy.saw(none_free(&considered, &runners));
+            let none_free = none_free(&considered, &runners);
+            self.busy.saw(f64::from(u8::from(none_free)));
         }
         let sizes = self
             .accounts

@@ -72,6 +72,17 @@ fn a_pool_or_a_fleet_that_no_memory_holds_is_refused() {
 }
 
 #[test]
+fn large_fleets_are_simulated_one_after_the_other_unless_asked_otherwise() {
+    let threads = |line: &str| {
+        let args = read(line);
+        args.threads(&args.scenario(Loop::Open).unwrap())
+    };
+    assert_eq!(threads("--replicas 4096"), 1);
+    assert_eq!(threads("--replicas 4096 --threads 3"), 3);
+    assert_eq!(threads("--replicas 16"), parallel::cores().min(480));
+}
+
+#[test]
 fn a_pool_that_was_asked_for_takes_requests_as_long_as_itself() {
     let engine = |line: &str| read(line).engine.settings().unwrap();
     let preset = engine("");

@@ -14,6 +14,7 @@
 
 use super::choose::{book, least_as_served, ready, uncached};
 use super::{Asked, Context, Knowledge, Policy, Seen};
+use crate::routing::price::Busy;
 use crate::routing::router::{Decision, Refusal};
 use crate::routing::tokens::TokenCount;
 
@@ -25,31 +26,25 @@ pub(super) enum Term {
     Load,
 }
 
-/// Picks over which the load is averaged.
-const REMEMBERED: f64 = 256.0;
-/// No fleet is taken to be busier.
-const MOST_BUSY: f64 = 0.95;
-
 pub(super) struct WithTerm {
     term: Term,
     context: Context,
-    /// The share of replicas that have tokens queued, as the last few hundred picks saw it.
-    busy: f64,
+    /// The share of replicas that have tokens queued.
+    busy: Busy,
 }
 
 impl WithTerm {
-    pub(super) const fn new(context: &Context, term: Term) -> Self {
+    pub(super) fn new(context: &Context, term: Term) -> Self {
         Self {
             term,
             context: *context,
-            busy: 0.0,
+            busy: Busy::default(),
         }
     }
 
     fn see(&mut self, ready: &[Seen]) {
         let queued = ready.iter().filter(|seen| seen.queued > 0).count();
-        let now = queued as f64 / ready.len().max(1) as f64;
-        self.busy += (now - self.busy) / REMEMBERED;
+        self.busy.saw(queued as f64 / ready.len().max(1) as f64);
     }
 
     fn cost(&self, asked: &Asked<'_>, seen: &Seen) -> f64 {
@@ -64,7 +59,7 @@ impl WithTerm {
                 let weights = if seen.in_flight > 0 { decode.step } else { 0.0 };
                 work + steps * (weights + decode.context_token * seen.context as f64)
             }
-            Term::Load => queued + uncached / (1.0 - self.busy.min(MOST_BUSY)),
+            Term::Load => queued + uncached * self.busy.price(),
         }
     }
 }

@@ -41,9 +41,7 @@ pub struct Case {
     /// Replicas of the fleet on which all policies are compared.
     replicas: usize,
     /// The time to first token that nine in ten requests of the smallest fleet stay below; `None`: not searched.
-    goal: Option<Duration>,
-    /// The search is part of the quick study too: of one load of each kind.
-    quick_search: bool,
+    pub goal: Option<Duration>,
     /// The largest fleet that is tried.
     pub most: usize,
     /// Tokens of a replica's KV pool; `None`: those of the reference.
@@ -72,7 +70,6 @@ const fn reference(name: &'static str, about: &'static str, load: &'static str) 
         loops: OPEN,
         replicas: 16,
         goal: Some(SECOND),
-        quick_search: false,
         most: 96,
         pool: None,
         late: Duration::ZERO,
@@ -88,30 +85,23 @@ pub fn all() -> Vec<Case> {
         speed: 1.0,
     };
     vec![
-        Case {
-            quick_search: true,
-            ..reference(
-                "reference",
-                "40 req/s, 8,000 tokens of which 6,000 are one of 200 prefixes, 300 out",
-                "reference",
-            )
-        },
+        reference(
+            "reference",
+            "40 req/s, 8,000 tokens of which 6,000 are one of 200 prefixes, 300 out",
+            "reference",
+        ),
         reference(
             "zipf",
             "the same, prefixes asked for by Zipf's law with exponent 1",
             "reference-zipf",
         ),
-        Case {
-            quick_search: true,
-            ..reference(
-                "hot",
-                "the same, one prefix with a tenth of the traffic",
-                "reference-hot",
-            )
-        },
+        reference(
+            "hot",
+            "the same, one prefix with a tenth of the traffic",
+            "reference-hot",
+        ),
         Case {
             replicas: 8,
-            goal: None,
             pool: Some(307_328),
             source: Source::Named("b2b", 8_000, 25_000),
             ..reference(
@@ -123,7 +113,6 @@ pub fn all() -> Vec<Case> {
         Case {
             replicas: 8,
             goal: Some(Duration::from_secs(5)),
-            quick_search: true,
             source: Source::Trace(
                 "conversation_trace.jsonl",
                 Sample {
@@ -153,6 +142,7 @@ pub fn all() -> Vec<Case> {
         },
         Case {
             replicas: 8,
+            // With prompts of this length a search takes longer than all others together.
             goal: None,
             loops: BOTH,
             pool: Some(2_000_000),
@@ -177,7 +167,6 @@ pub fn all() -> Vec<Case> {
         },
         Case {
             replicas: 4,
-            goal: None,
             loops: BOTH,
             source: Source::Trace(
                 "agents",
@@ -208,7 +197,6 @@ pub fn all() -> Vec<Case> {
         },
         Case {
             replicas: 12,
-            quick_search: true,
             source: Source::Named("reasoning", 1_500, 7_000),
             ..reference(
                 "reasoning",
@@ -219,7 +207,6 @@ pub fn all() -> Vec<Case> {
         reference("fits", "20 prefixes: they fit every pool", "fits"),
         Case {
             replicas: 32,
-            quick_search: true,
             ..reference("tenth", "800 of 8,000 tokens are shared", "tenth")
         },
         Case {
@@ -231,7 +218,6 @@ pub fn all() -> Vec<Case> {
             )
         },
         Case {
-            goal: None,
             outages: DEATH,
             ..reference(
                 "death",
@@ -240,7 +226,6 @@ pub fn all() -> Vec<Case> {
             )
         },
         Case {
-            goal: None,
             source: Source::Named("burst", 3_500, 3_500),
             ..reference(
                 "burst",
@@ -260,12 +245,6 @@ pub fn all() -> Vec<Case> {
 }
 
 impl Case {
-    /// What the smallest fleet is searched for, in a study of this extent.
-    pub fn goal(&self, extent: Extent) -> Option<Duration> {
-        self.goal
-            .filter(|_| self.quick_search || extent == Extent::Full)
-    }
-
     /// It needs a recording.
     pub const fn is_trace(&self) -> bool {
         matches!(self.source, Source::Trace(..))
